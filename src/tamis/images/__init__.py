@@ -1,1 +1,1 @@
-"""Images: where they lie in tars, what their headers say, and their pixels. Knows nothing of stages or runs."""
+"""Images: locations in tars, headers, and pixels. Knows nothing of stages or runs."""

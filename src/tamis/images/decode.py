@@ -1,8 +1,8 @@
-"""Pixels of an image: an array of height x width x 3 bytes (RGB), whatever the image is stored as.
+"""Pixels of an image: an array of height x width x 3 bytes (RGB), for every storage format.
 
-JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels lie on white; 16-bit images keep their
-upper eight bits. Memory: what an image takes is known from its header and asked for before it is decoded, so that an
-image that does not fit under the cap of a worker is a MemoryError and never taken for a damaged one.
+JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels are blended with white; 16-bit images
+keep their upper eight bits. Memory: what an image takes is known from its header and asked for before it is decoded, so
+that an image that does not fit under the cap of a worker is a MemoryError and never taken for a damaged one.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
             pixels = _as_rgb(opened, image)
     except MemoryError:
         raise
-    except Exception as exc:  # whatever a decoder says of bytes that others wrote
+    except Exception as exc:  # decoders raise anything for untrusted bytes
         raise ImageFault(f"a damaged {looks.format.upper()}: {first_line(exc, 200)}") from None
     return np.asarray(pixels)
 

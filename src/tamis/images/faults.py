@@ -1,4 +1,4 @@
-"""What is wrong with an image or a tar, as people read it."""
+"""Faults of images and tars, with messages for users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ImageFault(FormatError):
 
 
 class TarFault(FormatError):
-    """A tar cannot be followed beyond byte `offset`; what lies before it was delivered."""
+    """A tar cannot be followed beyond byte `offset`; members before it were delivered."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"{reason} (at byte {offset:,})")

@@ -1,7 +1,7 @@
 """Images as a format of rows: a tar (WebDataset) has a row for each image, a single image file is one row.
 
-A row says where an image lies (file, offset, length), what its header says, and what belongs to it (caption, json,
-other members of its sample). Pixels are no part of it: whoever needs them decodes them by `tamis.images`. An image that
+A row has the location of an image (file, offset, length), its header's facts, and its companions (caption, json,
+other members of its sample). Pixels are no part of it: stages decode them with `tamis.images`. An image that
 its header condemns (no image, cut off, a bomb) is a fault of its row; so is the place where a tar cannot be followed
 any further.
 """
@@ -161,7 +161,10 @@ def _look(file: Bytes, image: TarMember) -> Looks:
 
 
 def _beside_member(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
-    """Caption and json of a sample as text; what is no text, is too large or something else is named by its place."""
+    """Caption and json of a sample as text.
+
+    Members that are no text, too large or of other kinds are given by location.
+    """
     metadata: dict[str, Any] = {}
     left = []
     for member in others:
@@ -178,7 +181,7 @@ def _beside_member(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
 
 
 def _beside_file(path: str) -> dict[str, Any]:
-    """Caption and json in files of the same name beside an image. A web address names one file alone."""
+    """Caption and json in files of the same name next to an image. A URL has none."""
     metadata: dict[str, Any] = {}
     if is_remote(path) and not is_bucket(path):
         return metadata

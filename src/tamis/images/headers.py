@@ -1,7 +1,7 @@
 """What the header of an image says: its format and size, found without decoding, from a few hundred bytes.
 
-Covers JPEG, PNG and WebP. Refused from the header alone: what is no image, what is cut off at its end, and an image of
-more pixels than MAX_PIXELS (a bomb: a few kB can stand for gigabytes).
+Covers JPEG, PNG and WebP. Refused from the header alone: files that are no image or are truncated, and an image of
+more pixels than MAX_PIXELS (a bomb: a few kB can expand to gigabytes).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Read = Callable[[int, int], bytes]
 class Looks(NamedTuple):
     """`channels`: of the stored image, alpha among them.
 
-    `work_bytes`: what decoding it whole takes beside its pixels.
+    `work_bytes`: memory for decoding it, in addition to its pixels.
     """
 
     format: str
@@ -67,7 +67,7 @@ def look(read: Read, length: int) -> Looks:
 
 
 def _jpeg(read: Read, head: bytes, length: int) -> Looks:
-    at, begins = 2, 0  # `head` holds what lies from byte `begins` on
+    at, begins = 2, 0  # `head` holds the bytes from `begins` on
     for _ in range(_MAX_SEGMENTS):
         i = at - begins
         if i + 10 > len(head):
@@ -153,7 +153,7 @@ def _check_end(read: Read, length: int, end: bytes, name: str, first: Callable[[
     stop, begin = length - n, first()
     while stop > begin:
         at = max(begin, stop - _STEP_BYTES)
-        if read(at, stop - at + len(end) - 1).rfind(end) >= 0:  # with those that may lie on both sides of the last step
+        if read(at, stop - at + len(end) - 1).rfind(end) >= 0:  # with markers across the border of the last step
             return
         stop = at
     raise ImageFault(f"a {name} that is cut off: it has no end")

@@ -2,8 +2,8 @@
 
 Some 60,000 members a second, five times as many as `tarfile`. Nothing is unpacked, so no name in it can do harm.
 Understood: ustar, GNU long names, pax paths and sizes, binary sizes. A header whose checksum is wrong, or a member that
-ends behind the end of the file, is a TarFault: members before it stand. Behind blocks of zeros another tar may follow
-(files put together); behind two of them, which end a tar, other bytes are no part of it.
+ends after the end of the file, is a TarFault: members before it are valid. After blocks of zeros another tar may follow
+(concatenated files); after two of them, which end a tar, other bytes are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tamis.stores.spool import Bytes
 
 BLOCK = 512
 _MAX_EXTRA_BYTES = 1 << 20
-_ZEROS_BYTES = 1 << 16  # looked at once behind the end of a tar
+_ZEROS_BYTES = 1 << 16  # read at once after the end of a tar
 _FILES = (b"0", b"\0", b"7")
 _LINKS = (b"1", b"2")
 
@@ -44,7 +44,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
         if not block.strip(b"\0"):
             zeros, at = at, _behind_zeros(file, at, size)
             if at - zeros >= 2 * BLOCK and not is_header(file.pread(BLOCK, at)):
-                return  # a tar ends with two: what some programs leave behind that is no part of it
+                return  # a tar ends with two: padding of some programs is no part of it
             begin, name, told_size = at, "", -1
             continue
         if len(block) < BLOCK:
@@ -68,7 +68,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
             at = data + padded(n_bytes)
             continue
         if kind in (b"g", b"K"):
-            if data + n_bytes > size:  # what follows would be passed over without a word
+            if data + n_bytes > size:  # the rest would be skipped silently
                 raise TarFault(at, "the tar ends inside a header")
             at = data + padded(n_bytes)
             continue
@@ -123,7 +123,7 @@ def number(field: bytes, at: int) -> int:
         return value
     digits = field.strip(b" \0")
     if digits.strip(b"01234567"):  # a sign, or what Python takes for a number: 1_0, 0o7
-        raise TarFault(at, f"a member tells no size: {field!r}")
+        raise TarFault(at, f"a member has no valid size: {field!r}")
     return int(digits, 8) if digits else 0
 
 

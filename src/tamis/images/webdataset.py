@@ -1,11 +1,11 @@
 """Writer of WebDataset: tars of samples (image, caption, json, other members), each with a Parquet file.
 
 Tars are filled with the images of all batches of a partition, evenly: as few as can be with at most `per_tar` images
-and `max_bytes` in each. Images that nobody touched are copied byte for byte from where they lie, a piece at a time. The
-Parquet file has a row for each image in the order of the tar: everything that is known of it, scores and embeddings
-too; member_name is what it is called in that tar, original_path and original_member say where it was read from. Which
-tar is not told inside: files get their names when they are committed, both the same but for their ending. The same
-documents in the same order give the same bytes.
+and `max_bytes` in each. Unchanged images are copied byte for byte from their source, a piece at a time. The Parquet
+file has a row for each image in the order of the tar: everything that is known of it, scores and embeddings too;
+member_name is what it is called in that tar, original_path and original_member say where it was read from. The name of
+the tar is not stored inside: files get their names when they are committed, both the same but for their ending. The
+same documents in the same order give the same bytes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any
 
 _NEEDED = ("id", "image_path", "member", "offset", "length", "format", "caption", "json", "others", CHANGED)
 _StagedMember = tuple[str, int, Any]
-"""A member of a sample: its name, its bytes in number, and these bytes, or (path, offset) of where they lie."""
+"""A member of a sample: its name, its bytes in number, and these bytes, or their (path, offset)."""
 
 
 def _sample(row: Mapping[str, Any]) -> list[_StagedMember]:
@@ -114,7 +114,7 @@ def _tar_bytes(sample: Sequence[_StagedMember]) -> int:
 
 
 class _Sources(files.Closing):
-    """The file that images are copied from; the last one stays open, as neighbours lie in one tar."""
+    """The file that images are copied from; the last one stays open, as neighbours share a tar."""
 
     def __init__(self) -> None:
         self._path = ""

@@ -47,7 +47,7 @@ def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: st
     with opened(path) as source, faults(av, "its packets cannot be copied"):
         stream = video_stream(source)
         audio = next((a for a in source.streams.audio if a.codec_context is not None), None)
-        # Matroska tells when frames are shown, and not when they are decoded; MP4 has to know.
+        # Matroska stores presentation times only; MP4 needs decoding times, too.
         decoded = decoding_times(source, stream, start_s, end_s) if "matroska" in source.format.name else None
         with av.open(target, "w", format=muxer_name(extension), options=muxer_options(extension)) as made:
             out = made.add_stream_from_template(stream)

@@ -8,13 +8,13 @@ from typing import Any
 from tamis.video import memory_needed
 from tamis.video.opening import CLOSE_S, VideoFault, faults, library, opened, said, seek, video_stream
 
-_BEFORE_S = 1.0  # a nearest frame may lie before its time, but hardly by more
+_BEFORE_S = 1.0  # the nearest frame may be before its time, but hardly by more
 
 
 class Frames:
     """Iterates (seconds since the video's first frame, frame) over a span.
 
-    Packets that cannot be decoded are passed over and counted.
+    Packets that cannot be decoded are skipped and counted.
 
     `n_bad`, `fault`: how many, and what FFmpeg said of the first; to be looked at after the last frame. `vectors`: have
     H.264, MPEG-4 and MPEG-2 give their motion vectors as side data.
@@ -94,7 +94,7 @@ def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
         raise VideoFault(
             f"no frame can be decoded from {times_s[0]:.2f} s on" + (f": {frames.fault}" if frames.fault else "")
         )
-    while at < len(times_s):  # behind the last frame
+    while at < len(times_s):  # after the last frame
         yield at, last
         at += 1
 

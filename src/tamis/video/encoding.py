@@ -178,7 +178,7 @@ def _stream(made: Any, how: Encoding, frame: Any, rotation: int, source: Any) ->
 
 
 class _Sound:
-    """Copies the audio of a span beside the video, packet by packet."""
+    """Copies the audio of a span along with the video, packet by packet."""
 
     def __init__(self, source: Any, stream: Any, made: Any, start_s: float, end_s: float) -> None:
         self._made, self._index = made, stream.index

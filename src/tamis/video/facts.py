@@ -9,7 +9,7 @@ from tamis.stores.opening import size_of
 from tamis.video.opening import VideoFault, codec_name, faults, library, opened, video_stream
 
 MAX_PIXELS = 144_000_000  # of one frame: 16K. A header that claims more is a mistake, or wants the reader's memory
-# Two frames can lie 10^18 s apart by their times: clips of that would never be all counted.
+# Two frames can be 10^18 s apart by their times: clips of that would never be all counted.
 MAX_DURATION_S = 31 * 86_400.0
 # A pixel that is more oblong is a mistake; scaled to its true shape, a frame would take gigabytes.
 _MOST_ASPECT = 20.0
@@ -72,7 +72,7 @@ def read_facts(path: str | bytes) -> VideoFacts:
         context = stream.codec_context
         width, height = int(context.width), int(context.height)
         if width < 1 or height < 1:
-            raise VideoFault("its header tells no size of the frame")
+            raise VideoFault("its header has no frame size")
         if width * height > MAX_PIXELS:
             raise VideoFault(f"its header claims frames of {width} x {height}, more than {MAX_PIXELS} pixels")
         times, end_s, n_packets, n_damaged = _Times(), 0.0, 0, 0
@@ -117,7 +117,7 @@ def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> Vid
         duration_s = times.n / rate if rate else 0.0
     if times.n > 1 and duration_s > 0 and (not rate or not times.is_even):
         rate = times.n / duration_s
-    if rate and duration_s < times.n / rate * 0.5:  # containers that tell no duration of a packet
+    if rate and duration_s < times.n / rate * 0.5:  # containers without durations of packets
         duration_s += 1 / rate
     if not duration_s <= MAX_DURATION_S:
         raise VideoFault(f"its times claim {duration_s / 86_400:.0f} days, more than {MAX_DURATION_S / 86_400:.0f}")

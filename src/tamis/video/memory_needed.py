@@ -11,7 +11,7 @@ from typing import Any
 
 from tamis.memory import meter
 
-# (frames, bytes beside them) of private memory, measured from 720p to 4K with one thread and the options of
+# (frames, other bytes) of private memory, measured from 720p to 4K with one thread and the options of
 # encoding.py.
 _DECODER = (9, 11 * 10**6)  # references, reordering, and the frame that is looked at
 _ENCODERS = {

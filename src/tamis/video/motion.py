@@ -4,9 +4,9 @@ score 1, global mean: mean over frames and pixels of |vector| / (height + width)
 patch: the same over time only, then shrunk 256 times in both directions (bilinear, as image libraries do without
 smoothing), and the least of these patches: below its threshold something in the frame never moves.
 
-Blocks of all codecs that tell vectors begin at multiples of 8, so the grid gives what a sum over single pixels gives (a
-twin in the tests does that), in a sixty-fourth of the memory: 4K takes 1 MB. Cells that the frame's edge cuts count by
-the pixels they have.
+Blocks of all codecs with motion vectors begin at multiples of 8, so the grid gives what a sum over single pixels gives
+(a twin in the tests does that), in a sixty-fourth of the memory: 4K takes 1 MB. Cells that the frame's edge cuts count
+by the pixels they have.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MotionMap:
         self._total = np.zeros(self._shape)
 
     def add(self, vectors: np.ndarray[Any, Any]) -> None:
-        """Vectors as FFmpeg tells them: w, h, dst_x, dst_y (the middle of a block), motion_x, motion_y, motion_scale.
+        """Vectors in FFmpeg's layout: w, h, dst_x, dst_y (the middle of a block), motion_x, motion_y, motion_scale.
 
         Of several for a block the last counts.
         """
@@ -78,7 +78,7 @@ class MotionMap:
         high = np.minimum(CELL, self.height - CELL * np.arange(self._shape[0]))
         wide = np.minimum(CELL, self.width - CELL * np.arange(self._shape[1]))
         global_mean = float((mean * high[:, None] * wide[None, :]).sum() / (self.height * self.width))
-        # The middle of a patch lies between pixels 127 and 128, in cells 15 and 16 of its 32.
+        # The middle of a patch is between pixels 127 and 128, in cells 15 and 16 of its 32.
         middle = PATCH // 2 // CELL
         y = np.arange(self.height // PATCH) * (PATCH // CELL) + middle
         x = np.arange(self.width // PATCH) * (PATCH // CELL) + middle

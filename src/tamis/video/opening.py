@@ -1,6 +1,6 @@
 """Opening of videos with PyAV: the only module that imports it, and detects and names unusable files.
 
-A file is data of strangers: only containers of video are tried, whatever it is called, and nothing but the file itself
+A file is untrusted: only containers of video are tried, whatever it is called, and nothing but the file itself
 is opened (a playlist with the name of a video would otherwise send FFmpeg to other files and addresses).
 """
 
@@ -22,14 +22,14 @@ _OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
 
 
 class VideoFault(FormatError):
-    """A video, or a part of one, that cannot be decoded; says what is wrong with it."""
+    """A video, or a part of one, that cannot be decoded; the message says why."""
 
 
 def library() -> Any:
     """PyAV; MissingExtra where it is not installed."""
     av = optional("av", "video", "video")
     av.logging.set_level(None)  # FFmpeg's own words: what matters is raised
-    os.environ.setdefault("SVT_LOG", "1")  # errors only, of an encoder that tells everything else, too
+    os.environ.setdefault("SVT_LOG", "1")  # errors only, of a verbose encoder
     return av
 
 
@@ -78,7 +78,7 @@ def video_stream(container: Any) -> Any:
     for stream in container.streams.video:
         if not stream.disposition & stream.disposition.attached_pic:
             if stream.codec_context is None:
-                raise VideoFault("its video is in a codec that nobody here knows")
+                raise VideoFault("its video codec is not supported")
             return stream
     raise VideoFault("it has no video stream")
 

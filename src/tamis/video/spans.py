@@ -1,4 +1,4 @@
-"""Where clips lie in a video: plain arithmetic over seconds and frames.
+"""Positions of clips in a video: plain arithmetic over seconds and frames.
 
 A span is (start, end) in seconds, its end not included.
 """

@@ -56,8 +56,8 @@ def sampled_vectors(
             _own(frames) if codec in TELL_VECTORS else _of_a_copy(frames, fps)
         ):
             if i >= due:
-                # A keyframe tells none: then the next frame that does serves, so that a video with a keyframe at every
-                # step is not called still.
+                # A keyframe has none: then the next frame that has some serves, so that a video with a keyframe at
+                # every step is not called still.
                 motion_vectors = vectors()
                 due = (i // step + 1) * step if motion_vectors is not None else due
                 yield width, height, motion_vectors

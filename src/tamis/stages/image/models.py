@@ -1,4 +1,4 @@
-"""Where the models of the image stages lie, and what they ask for."""
+"""Locations and requirements of the models of the image stages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pixels for the stages that need them: rows of a batch in, arrays out, a few at a time.
 
-What is held at once: one decoded image for each thread, and the small squares that came out. An image that cannot be
-decoded comes out as its fault, for the stage to set aside; one that does not fit under the cap is a MemoryError, as
+Held at once: one decoded image for each thread, and the resulting small squares. An image that cannot be
+decoded comes out as its fault, for the stage to quarantine; one that does not fit under the cap is a MemoryError, as
 anywhere.
 """
 
@@ -23,7 +23,7 @@ from tamis.tasks import DocumentBatch
 T = TypeVar("T")
 Where = tuple[str, int, int, "bytes | None"]
 _CHANGED = "image_bytes"
-_CHUNKS_AHEAD = 2  # that a pool works on beside the one that is waited for
+_CHUNKS_AHEAD = 2  # that a pool works on, besides the one awaited
 
 
 def places(stage: str, batch: DocumentBatch) -> list[Where]:

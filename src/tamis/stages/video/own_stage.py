@@ -18,7 +18,7 @@ class OnVideoTasks(VideoStage):
     """Calls `stage` with one VideoTask per video, with its remaining clips, and makes rows of the result.
 
     Clips that it takes out of `clips` are dropped under its name. What it sets on a clip (aesthetic_score, motion
-    scores, embedding, and whatever it puts into `clip.row`) becomes columns. It may neither add clips nor return other
+    scores, embedding, and all keys of `clip.row`) becomes columns. It may neither add clips nor return other
     videos.
     """
 

@@ -1,4 +1,4 @@
-"""What the video stages share: a row is a video or, behind a splitter, a clip.
+"""Base classes of video stages: a row is a video or, after a splitter, a clip.
 
 A VideoTask is taken as rows and filled from them again.
 """
@@ -48,14 +48,14 @@ _TYPES = {
 
 
 class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
-    """A stage over videos or clips. Subclasses have `process_rows`; `verbose` says on stderr what is done."""
+    """A stage over videos or clips. Subclasses have `process_rows`; `verbose` logs to stderr."""
 
     verbose: bool = False
     columns_in: ClassVar[Sequence[str] | None] = SPAN
 
     @abstractmethod
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch | list[DocumentBatch] | None:
-        """Rows in, rows out; those that go are told with `_note_drops`."""
+        """Return the rows that remain; report dropped ones with `_note_drops`."""
 
     def process(self, task: Task[Any]) -> Any:
         if isinstance(task, VideoTask):
@@ -115,7 +115,7 @@ class NetworkStage(VideoStage):
 
     @abstractmethod
     def _fetch(self) -> object:
-        """Ensure that everything to be loaded later is on this machine, and report what is wrong with it."""
+        """Ensure that everything to be loaded later is on this machine, and report faults in it."""
 
     @abstractmethod
     def _load(self) -> None: ...
@@ -129,7 +129,7 @@ class NetworkStage(VideoStage):
             return 0
         try:
             return self._weight_bytes()
-        except (TamisError, OSError):  # told when the run sets it up
+        except (TamisError, OSError):  # reported at setup
             return 0
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:

@@ -90,7 +90,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         try:
             place = folders.local(model_place(self.model_dir, self.model_identifier))
             return folders.weight_bytes(place)
-        except (UsageError, OSError):  # told when the run sets it up
+        except (UsageError, OSError):  # reported at setup
             return 0
 
     def __getstate__(self) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class RecordedNetwork:
 
 
 class _Slot:
-    """Pinned memory of one batch, in and out, and the mark behind its work on the device."""
+    """Pinned memory of one batch, in and out, and the event after its work on the device."""
 
     def __init__(self, pixels: Any, vectors: Any) -> None:
         self.pixels = torch.zeros(pixels.shape, dtype=pixels.dtype, pin_memory=True)
@@ -172,7 +172,7 @@ def _config(folder: folders.ModelFolder) -> Any:
 
 
 def normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each colour, as the folder tells them, or OpenAI's."""
+    """Mean and deviation of each colour, from the folder, or OpenAI's."""
     path = folder.path / "preprocessor_config.json"
     config = folders.read_json(path) if path.exists() else {}
     mean, std = config.get("image_mean") or _MEAN, config.get("image_std") or _STD

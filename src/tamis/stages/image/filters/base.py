@@ -19,7 +19,7 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """A subclass names its score (`score_field`), loads its head (`load_head`) and says which scores stay (`keep`).
 
     Needs the column `embedding` (ImageEmbeddingStage). An image without an embedding stays, without a score. `verbose`
-    is what users of the original give: the report tells how many stay.
+    is accepted for compatibility with NeMo Curator: the report counts survivors.
     """
 
     model_dir: str | None = None

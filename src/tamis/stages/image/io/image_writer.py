@@ -1,4 +1,4 @@
-"""ImageWriterStage: images as tars (WebDataset), with a Parquet file beside each."""
+"""ImageWriterStage: images as tars (WebDataset), with a Parquet file next to each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ImageWriterStage(Writer):
 
     Tars are filled with the images of all batches of a partition. Images that no stage changed keep their bytes.
     `deterministic_name`: names of files are always a function of the input; False is refused. `remove_image_data`,
-    `verbose`: pixels are never held, so there is nothing to remove or to tell.
+    `verbose`: pixels are never held, so there is nothing to remove or report.
     """
 
     output_dir: str

@@ -38,7 +38,7 @@ _MESSAGES = ("", "a", " a", "Z.", "1", "\n", "\u4e00", "\u0416")  # that have no
 
 
 def prompts(policy: str | None) -> list[str]:
-    """Prompts that have in common what all prompts have: what stands before a message and what stands behind it."""
+    """Prompts that share the common prefix and suffix of all prompts."""
     return [format_aegis(message, policy) for message in _MESSAGES]
 
 
@@ -131,7 +131,7 @@ class AegisModelStage(ModelStage):
     def _fingerprint(self, identifier: str) -> str:
         try:
             return folders.fingerprint(folders.local(identifier, self.cache_dir))
-        except (TamisError, OSError):  # told when the run sets it up; or it is yet to be fetched
+        except (TamisError, OSError):  # reported at setup; or not fetched yet
             return ""
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
@@ -227,7 +227,7 @@ class AegisClassifier(Classifier):
     "unknown" where the model says something else.
 
     `aegis_variant`: one of AEGIS_VARIANTS, or the folder of its adapter; `base_model`: Llama Guard, or its folder.
-    `policy`: the categories as the prompt tells them, instead of this project's wording (aegis_utils.py).
+    `policy`: the categories in the prompt, instead of this project's wording (aegis_utils.py).
     """
 
     aegis_variant: str = AEGIS_VARIANTS[0]

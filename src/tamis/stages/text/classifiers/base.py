@@ -2,7 +2,7 @@
 
 `DistributedDataClassifier` runs any model with a classification head, by hub id or folder: one of `transformers`
 (AutoModelForSequenceClassification), or an encoder with one linear layer over its first token, as the DeBERTa
-classifiers that `QualityClassifier` and its like stand for.
+models of `QualityClassifier` and similar classifiers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
         ):
             raise UsageError(f"{type(self).__name__}: filter_by must be a list of labels, got {self.filter_by!r}")
         self.name = format_name_with_suffix(self.model_identifier)
-        self.decompose()  # mistakes in parameters are told now
+        self.decompose()  # report wrong parameters now
 
     @abstractmethod
     def model_stage(self) -> ModelStage:
@@ -81,7 +81,7 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
             if isinstance(model_stages[0], ModelStage):
                 model_stages[0].want_labels(wanted)
             model_stages.append(Filter(LabelFilter(wanted), self.label_field, name=f"{self.name}_filter"))
-        for stage in model_stages[1:]:  # in the worker of the model: handing documents on would cost more than these do
+        for stage in model_stages[1:]:  # in the worker of the model: passing documents on would cost more than these do
             stage.resources = model_stages[0].resources
         return stages + model_stages
 

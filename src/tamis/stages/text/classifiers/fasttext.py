@@ -68,7 +68,7 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._model = model
 
     def want_labels(self, labels: list[Any]) -> None:
-        """Labels by which documents will be kept behind this stage.
+        """Labels by which a later stage will keep documents.
 
         Those that the model does not have are refused when it is loaded.
         """

@@ -16,7 +16,7 @@ from tamis.stages.text.models.utils import TOKENS
 
 PROMPT_TASK_COMPLEXITY_MODEL_IDENTIFIER = "nvidia/prompt-task-and-complexity-classifier"
 TASK = "task_type"
-# The heads of the model behind the first, in their order, and what each counts in the complexity of a prompt.
+# The heads of the model after the first, in their order, with their weights in the complexity of a prompt.
 DIMENSIONS = {
     "creativity_scope": 0.35,
     "reasoning": 0.25,

@@ -1,4 +1,4 @@
-"""Documents from the web: Common Crawl, Wikipedia, arXiv, and what it takes to add a source of one's own."""
+"""Documents from the web: Common Crawl, Wikipedia, arXiv, and the base classes of other sources."""
 
 from tamis.stages.text.download.arxiv import ArxivDownloadExtractStage
 from tamis.stages.text.download.base import (

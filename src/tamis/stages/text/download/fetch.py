@@ -1,6 +1,6 @@
 """Fetching over HTTP: whole files into a part file that survives interruptions, small files and ranges into memory.
 
-A part file grows until it has the length that the server told. Beside it lies `<part>.from`, which says what it is a
+A part file grows until it has the length that the server reported. Next to it, `<part>.from` records what it is a
 part of: after an interruption the rest is asked for with If-Range, so that parts of two versions of a file are never
 put together. Covers: schemes, redirects, retries with growing pauses, ranges, lengths. Does not cover: where files go
 (base/download.py).
@@ -125,7 +125,7 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
 
 
 def check_url(url: str, schemes: tuple[str, ...]) -> None:
-    """URLs may come from an index that somebody else wrote: file:, ftp: and the like are refused."""
+    """URLs may come from an untrusted index: file:, ftp: and the like are refused."""
     try:
         parts = urlsplit(url)
         is_allowed = parts.scheme.lower() in schemes and bool(parts.hostname) and parts.port != 0

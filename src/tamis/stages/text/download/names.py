@@ -1,4 +1,4 @@
-"""File names made from URLs. A URL is what somebody else wrote; a name stays one name in one folder."""
+"""File names made from URLs. URLs are untrusted: a name is always one file name in one folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from tamis.errors import UsageError
 
-_LONGEST_BYTES = 200  # most file systems take 255; `.part.from` and the like come behind it
+_LONGEST_BYTES = 200  # most file systems take 255; `.part.from` and the like are appended
 
 
 def name_of_url(url: str) -> str:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _ALONE_CHARS, _ALONE_TAGS = (
     512_000,
     10_000,
-)  # beyond: in a process of its own. Below, what is slowest takes some seconds
+)  # beyond: in a process of its own. Below, the slowest takes some seconds
 _READ_BYTES = 1 << 20
 
 
@@ -53,7 +53,7 @@ class ParseRefused(Exception):
 
 
 class ParserFailed(Exception):
-    """A parser raised in a process of its own; `name` is the type of what it raised."""
+    """A parser raised in a process of its own; `name` is the type of the exception."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -146,7 +146,7 @@ def _check(tags: Iterator[tuple[str, bool]], limits: ParseLimits) -> int:
                 raise ParseRefused(f"it has more than {limits.max_tags:,} tags")
             if len(stack) > limits.max_depth:
                 raise ParseRefused(f"its markup is nested more than {limits.max_depth:,} deep")
-        elif n_open[name]:  # ends the innermost of its name and what is open inside of it
+        elif n_open[name]:  # closes the innermost of its name and all open inside it
             while (last := stack.pop()) != name:
                 n_open[last] -= 1
             n_open[name] -= 1
@@ -241,7 +241,7 @@ def _interrupted(parse: Callable[[], T], cpu_s: float) -> T:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s, 1.0)  # again every second: a parser may catch whatever is raised
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s, 1.0)  # again every second: a parser may catch the exception
     try:
         return parse()
     finally:
@@ -296,7 +296,7 @@ def _work(parse: Callable[[], Any], cpu_s: float, write_fd: int) -> None:
     """Run the parser in the child process; never return."""
     status = 1
     try:
-        faulthandler.disable()  # a crash is reported by whoever waits for this process
+        faulthandler.disable()  # the parent process reports a crash
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, also inside of C code
         signal.setitimer(signal.ITIMER_PROF, cpu_s)

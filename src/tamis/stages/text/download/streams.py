@@ -1,6 +1,6 @@
 """Decoded bytes of a downloaded file, line by line or by count, in bounded memory.
 
-Files are what somebody else made.
+Files are untrusted.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Decoded(Closing):
     def check_rest(self) -> None:
         """Read to the end, where checksums and truncation show; raise FormatError if earlier data may be wrong.
 
-        Other bytes behind a whole file of gzip do not count: nothing of it is missing.
+        Other bytes after a complete gzip file are ignored: nothing of it is missing.
         """
         try:
             while self.skip(_PASS_BYTES):

@@ -34,7 +34,7 @@ def remove_control_characters(text: str) -> str:
 def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
     """((name, code, score),): the language of plain text or HTML.
 
-    Name "UNKNOWN" and code "un" where there is none to tell.
+    Name "UNKNOWN" and code "un" if it is unknown.
 
     The score is the model's, 0 to 1.
     """

@@ -49,7 +49,7 @@ def can_be_fused(width: int, device: torch.device | str, dtype: torch.dtype) -> 
         return False
     try:
         _kernel(width)
-    except Exception:  # no cupy, no compiler, no headers: whatever is raised, torch's own way works
+    except Exception:  # no cupy, compiler or headers: torch works without
         return False
     return True
 

@@ -6,8 +6,8 @@ pads nothing at all.
 
 `fixed` shapes (for GPUs): every batch of a padded length has the same number of rows, the last one filled with empty
 rows, and that length follows from a text alone (the next multiple of `step`); packed batches all have the same number
-of tokens. Matrix products then run the same kernel over the same shape whatever lies beside a text, so that its score
-does not depend on its neighbours, on partition sizes or on budgets.
+of tokens. Matrix products then run the same kernel over the same shape whatever the neighbours of a text, so that its
+score does not depend on its neighbours, on partition sizes or on budgets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels of our own beside those of torch."""
+"""Ordering of cupy kernels and torch kernels on one device."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Running batches on a device that may have no room for them: halve, try the same texts again, grow back with care.
 
-`Allowance` decides, and is pure; `Device` is what it takes to run on (a CPU, a GPU, a fake one in tests). A failed
+`Allowance` decides, and is pure; `Device` is the protocol of a CPU, a GPU, or a fake one in tests. A failed
 batch changes nothing but the time: its texts go through again in smaller batches. What does not fit alone is an error
 of that document.
 """
@@ -44,7 +44,7 @@ class Device(Protocol):
         """Return True if an exception means that the device is out of memory."""
 
     def release(self, thorough: bool = False) -> None:
-        """Give back what nobody uses any more; `thorough`: look for it everywhere, however long that takes."""
+        """Release unused memory; `thorough`: collect garbage everywhere, however long that takes."""
 
     def room(self) -> float | None:
         """Return how many times larger a batch could be than those since the last `release`; None if unknown."""
@@ -57,12 +57,12 @@ class Allowance:
     Lengths learn from each other: a token takes no less memory in a longer text, so that what a batch of long texts was
     allowed is where shorter ones begin, once anything has failed. From there each length grows by itself, boldly until
     it has failed, with care after that. A failure costs a quarter of a second on a GPU, as much as ten batches: sixteen
-    lengths that each halve by themselves would cost more than they gain. Where the device tells what the first batch
+    lengths that each halve by themselves would cost more than they gain. Where the device reports what the first batch
     after a failure took, its length goes at once to what that has room for.
     """
 
     shape: Shape
-    n_failures: int = 0  # since somebody took note of them
+    n_failures: int = 0  # since they were last reported
     _n_ever: int = 0
     _tokens: dict[int, float] = field(default_factory=dict)
     _failed_at: dict[int, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Allowance:
         self._n_ever += 1
         self._n_failed[key] += 1
         self._just_failed.add(key)
-        good = self._fitted_at.pop(key, 0)  # once: where that fails, too, somebody else has taken memory
+        good = self._fitted_at.pop(key, 0)  # once: if that fails, too, another process took memory
         self._failed_at[key], self._clean[key] = batch.n_tokens, 0
         self._tokens[key] = max(good if 0 < good < batch.n_tokens else batch.n_tokens // 2, batch.least_tokens)
         for longer in [k for k, n in self._tokens.items() if k > key and n >= batch.n_tokens]:
@@ -123,7 +123,7 @@ class Allowance:
         most = self._most(key)
         if is_first and self._n_failed[key] < _MOST_FAILURES and (times := room()) is not None:
             leap = batch.n_tokens * times * _OF_ROOM
-            # What failed had room, too: memory has gaps, and how many only trying tells.
+            # The failed batch had room, too: memory is fragmented, and only trying shows how much.
             self._tokens[key] = max(self._tokens[key], leap if leap < most else (batch.n_tokens + most) / 2)
             return
         # The more often anything failed, the less is to be gained.
@@ -242,7 +242,7 @@ class TorchDevice:
     """A core (`cpu`) or the first GPU that this process may see (`cuda`), through torch."""
 
     def __init__(self, kind: str, limit: DeviceLimit | None = None) -> None:
-        """`limit`: what this process may take of a GPU's memory; more fails here, and not in a process beside it."""
+        """`limit`: what this process may take of a GPU's memory; more fails here, and not in another process."""
         self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
@@ -273,7 +273,7 @@ class TorchDevice:
         """Around all batches of a partition: who shares a device has it alone meanwhile.
 
         It is passed on when the last batch (of a narrow model: the last ones) is still at work, so that the next one
-        has its first batch ready in time; what was computed is fetched behind this block.
+        has its first batch ready in time; results are fetched after this block.
         """
         with self._lock.hold():
             work = Work(self.kind, self._n_left)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEAD_SIZE = 64
 TILE = 256  # queries of a block
 ALIGN = 8  # sequences start at multiples of so many tokens
-N_TRAILING = 128  # tokens that must be readable behind the last sequence
+N_TRAILING = 128  # tokens that must be readable after the last sequence
 # So many distances next to each other have at most so many rows: what the kernel has room for.
 _WINDOWS = ((95, 96), (47, 48))
 _WARPS = 8
@@ -145,7 +145,7 @@ def why_not_fused(head_size: int, n_heads: int, where: Distances, device: torch.
         _kernel(how)
     except ImportError:
         return "it needs cupy: pip install 'tamis[gpu]'"
-    except Exception as exc:  # no compiler, no headers: whatever the library raises, the plain way works
+    except Exception as exc:  # no compiler or headers: the torch version works without
         return f"its kernel cannot be compiled ({type(exc).__name__}: {str(exc)[:200]})"
     return ""
 

@@ -120,7 +120,7 @@ class FastTextModel:
 
 
 def _aligned(n_items: int, dtype: type[np.generic]) -> NDArray[np.generic]:
-    """Zeros that begin with a line of the cache, so that a slot of 64 bytes lies in one."""
+    """Zeros that begin with a line of the cache, so that a slot of 64 bytes is in one."""
     item = np.dtype(dtype).itemsize
     whole = np.zeros(n_items * item + 64, np.uint8)
     begin = -whole.ctypes.data % 64

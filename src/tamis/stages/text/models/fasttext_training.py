@@ -37,7 +37,7 @@ def is_model(path: str) -> bool:
 class TrainingOptions:
     """`max_bytes`: of each text so much is looked at.
 
-    Words that stand in fewer than `min_count` places count only in n-grams.
+    Words with fewer than `min_count` occurrences count only in n-grams.
     """
 
     dim: int = 32

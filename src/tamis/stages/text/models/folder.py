@@ -20,7 +20,7 @@ from tamis.stages.fingerprints import add_file, joined
 from tamis.stages.text.models import hub_cache
 
 _DATA = (".json", ".safetensors", ".txt", ".model", ".jinja")
-# What to do about code that a model brings along, where nobody can ask for it and where users can.
+# Remedies for a model with code of its own, without and with an option to trust it.
 WITHOUT_CODE = "choose a model that does without"
 _IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True (--trust-remote-code)"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -28,7 +28,7 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # does not. Objects of Python take up to twenty times as much.
 _MAX_JSON_BYTES, _MAX_LIST_BYTES = 4 << 20, 64 << 20
 _READ = {*_DATA, ".py"}
-# Kinds of models with a vector for each position, and how many of these are for nobody.
+# Kinds of models with a vector for each position, and how many of these are unused.
 _POSITIONS = {
     **dict.fromkeys(
         (
@@ -162,7 +162,7 @@ def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -
     512
     >>> most_tokens({"model_type": "deberta-v2", "max_position_embeddings": 512}, 1024, 512)  # distances, not positions
     1024
-    >>> most_tokens({"model_type": "mpnet", "max_position_embeddings": 514}, 1024, 512)  # two of them are for nobody
+    >>> most_tokens({"model_type": "mpnet", "max_position_embeddings": 514}, 1024, 512)  # two of them are unused
     512
     """
     there = next((n for n in map(config.get, N_POSITIONS) if isinstance(n, int) and n > 0), otherwise)
@@ -207,7 +207,7 @@ def _modules_of(path: Path) -> list[str]:
     try:
         modules = json.loads((path / "modules.json").read_text(encoding="utf-8"))
         names = sorted({str(module["path"]) for module in modules})
-    except (OSError, ValueError, TypeError, KeyError):  # none, or damaged: told when the model is loaded
+    except (OSError, ValueError, TypeError, KeyError):  # missing or damaged: reported when the model is loaded
         return []
     places = [path / name for name in names if ".." not in Path(name).parts]
     return [str(p.relative_to(path)) for p in places if p != path and p.is_relative_to(path) and p.is_dir()]
@@ -222,7 +222,7 @@ def _of_files(path: Path, places: Sequence[Path]) -> str:
 
 
 def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolder:
-    """Check a model's folder and return its description; report by name what is missing, pickled or code.
+    """Check a model's folder and return its description; report missing files, pickled weights and code by name.
 
     `trust_remote_code`: None if users cannot request it.
     """

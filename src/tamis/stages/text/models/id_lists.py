@@ -10,7 +10,7 @@ from tamis._lazy import np
 
 
 class IdLists(NamedTuple):
-    """The lists of some rows: `lengths` of each, `ids` (int32) of all, one list behind the other."""
+    """The lists of some rows: `lengths` of each, `ids` (int32) of all, concatenated."""
 
     rows: np.ndarray[Any, Any]
     lengths: np.ndarray[Any, Any]

@@ -150,7 +150,7 @@ class _Causal:
         return len(text) if self._packed is None else self._packed.n_own(text)
 
     def prepare(self, texts: Tokens, batch: TokenBatch) -> tuple[Tokens, TokenBatch]:
-        return texts, batch  # which is little beside what the device has to do
+        return texts, batch  # little compared to the work of the device
 
     def _read(self, texts: Tokens, batch: TokenBatch, answers: bool = False) -> PackedState | _Padded | _Custom:
         if self._packed is None:
@@ -162,7 +162,7 @@ class _Causal:
 class _Padded:
     """Texts that were read by the code of transformers, as `PackedState` (packed_llama.py).
 
-    They are padded behind their end: no token looks at what is behind it, so that reading them needs no mask, and
+    They are padded at the end: no token attends to what follows it, so that reading them needs no mask, and
     attention takes its fastest way.
     """
 
@@ -222,7 +222,7 @@ class _Custom:
 
 
 class AnsweringModel(_Causal):
-    """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
+    """Return the model's greedy answer to each text: token ids, -1 after the end of an answer."""
 
     def __call__(self, prepared: tuple[Tokens, TokenBatch]) -> np.ndarray[Any, Any]:
         texts, batch = prepared

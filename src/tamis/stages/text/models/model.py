@@ -51,7 +51,7 @@ LEAST_TOKENS = 16  # a text that is cut keeps so many
 class Network(Protocol):
     """What a stage loads.
 
-    `packs`: texts lie one behind the other, without padding. `width`: values of a hidden state.
+    `packs`: texts are concatenated, without padding. `width`: values of a hidden state.
     """
 
     packs: bool
@@ -138,7 +138,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self.setup()
 
     def want_labels(self, labels: list[Any]) -> None:
-        """Labels by which documents will be kept behind this stage.
+        """Labels by which a later stage will keep documents.
 
         Those that its model does not have are refused as soon as that is known.
         """
@@ -156,7 +156,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """
         try:
             return folders.weight_bytes(self._find_here())
-        except (TamisError, OSError):  # told when the run sets it up
+        except (TamisError, OSError):  # reported at setup
             return 0
 
     def setup(self, worker_metadata: Any = None) -> None:
@@ -174,7 +174,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)
         network = self._loaded(folder, self._device)
         self._check_labels()
-        # Of a model whose config.json says too much, or in words that nobody here knows, the weights tell it.
+        # If config.json is ambiguous or of an unknown kind, the weights decide.
         self._max_tokens = min(self._max_tokens, getattr(network, "longest", None) or self._max_tokens)
         self._network = network
         self._allowance = Allowance(
@@ -202,7 +202,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def model_files(self) -> str:
         try:
             return folders.fingerprint(self._find_here())
-        except (TamisError, OSError):  # told when the run sets it up; or it is yet to be fetched
+        except (TamisError, OSError):  # reported at setup; or not fetched yet
             return ""
 
     def teardown(self) -> None:

@@ -1,11 +1,11 @@
-"""Networks behind classifiers and embedders: token ids of a batch in, rows of numbers out.
+"""Networks of classifiers and embedders: token ids of a batch in, rows of numbers out.
 
 The only file that loads weights.
 
 Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself.
 Encoders of the kinds DeBERTa-v2/v3 and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any other
-with padding and a mask. Heads are plain matrices beside the encoder. A model with code of its own (trust_remote_code)
-runs its own `forward`, whatever it is derived from.
+with padding and a mask. Heads are plain matrices next to the encoder. A model with code of its own (trust_remote_code)
+runs its own `forward`, whatever its base class.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_IDS = 1 << 31  # of a model without a table of them (CANINE reads any char
 
 
 def need_torch(what: str) -> Any:
-    """torch, or the command that installs it. Quiet: progress bars of the libraries belong to nobody here."""
+    """Import torch, or raise with the command that installs it; progress bars of the libraries are disabled."""
     torch, transformers = (optional(name, what, "models") for name in ("torch", "transformers"))
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
@@ -106,7 +106,7 @@ class PaddedTexts:
     Rows beyond the texts hold one token: attention over no token at all is not a number. `longest`: no row is longer,
     for the model has no more positions.
 
-    What stands in the padding makes no difference to the states of the tokens, for it is masked. But some models find
+    Values of the padding do not affect the states of the tokens, for they are masked. But some models find
     the end of a text, or its positions, by the id of their padding: they are given that (`pad`).
     """
 
@@ -191,7 +191,7 @@ def positions(model: Any) -> int | None:
     Tables of the RoBERTa kind begin after the position of the padding; those of the BART kind have an offset.
     Some are longer than the list of positions next to them (Nystromformer, YOSO, MRA).
     """
-    if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # a table that nobody reads
+    if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # an unused table
         return None
     problems = []
     for name, table in model.named_modules():
@@ -336,10 +336,10 @@ class HeadedEncoder:
 class SequenceClassifier:
     """A model of AutoModelForSequenceClassification.
 
-    A DeBERTa or BERT runs packed, with its own pooler and classifier behind.
+    A DeBERTa or BERT runs packed, followed by its own pooler and classifier.
 
     Any other is padded at the side where it reads a text as it reads it alone (`padding_side` is for code that a folder
-    brings along: nobody knows how that reads).
+    has: its inputs are unknown).
     """
 
     def __init__(
@@ -357,7 +357,7 @@ class SequenceClassifier:
         self._side = _side(model, padding_side)
         self._encoder: Encoder | None = None
         inner = getattr(model, "deberta", None) or getattr(model, "bert", None)
-        # DeBERTa's is beside it, BERT's inside.
+        # DeBERTa's is next to the encoder, BERT's inside.
         pooler = getattr(model, "pooler", None) or getattr(inner, "pooler", None)
         if inner is not None and pooler is not None and packing(model) is not None:
             self._encoder = Encoder(inner, device, max_tokens, "first", half)

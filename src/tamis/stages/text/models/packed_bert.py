@@ -1,8 +1,8 @@
 """A BERT encoder (BERT, MiniLM) over packed sequences: no padding, so no work for tokens that are not there.
 
-Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Texts lie
-one behind the other, without a gap; everything but attention is per token. Attention over texts of different lengths is
-one call of torch's flash attention on a GPU; elsewhere texts of equal length, which lie beside each other since batches
+Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Texts are
+concatenated, without a gap; everything but attention is per token. Attention over texts of different lengths is
+one call of torch's flash attention on a GPU; elsewhere texts of equal length, which are adjacent since batches
 are sorted, go through plain attention together.
 """
 
@@ -99,7 +99,7 @@ class PackedBert:
         self._layers = [_BertLayer(weights, f"encoder.layer.{i}.") for i in range(config.num_hidden_layers)]
 
     def encode(self, packed: Packed) -> torch.Tensor:
-        """Hidden states of the last layer, one row per packed token. Rows behind the last text mean nothing."""
+        """Hidden states of the last layer, one row per packed token. Rows after the last text are padding."""
         with torch.inference_mode(), in_turn_with_torch(self.device):
             longest = max((n for _, n in packed.spans), default=0)
             packed = packed.to(self.device)
@@ -147,7 +147,7 @@ class _BertLayer:
         n_own = packed.spans[-1][0] + packed.spans[-1][1] if packed.spans else 0
         q, k, v = F.linear(x, *self.three).view(n, 3, of.n_heads, width // of.n_heads).unbind(1)
         looked = of.attend(q[:n_own], k[:n_own], v[:n_own], packed, longest).reshape(n_own, width)
-        if n_own < n:  # rows behind the texts go through the layers, too: the same shapes for every batch
+        if n_own < n:  # rows after the texts go through the layers, too: the same shapes for every batch
             looked = F.pad(looked, (0, 0, 0, n - n_own))
         x = added_norm(F.linear(looked, *self.out), x, self.out_norm, of.eps, of.fused_norm)
         return added_norm(F.linear(F.gelu(F.linear(x, *self.wide)), *self.narrow), x, self.norm, of.eps, of.fused_norm)

@@ -1,10 +1,10 @@
 """A DeBERTa-v2/v3 encoder over packed sequences: no padding, so no work for tokens that are not there.
 
 Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Sequences
-lie one behind the other; everything but attention is per token, and attention is done sequence by sequence
-(disentangled_attention.py). Beside the padded, length-sorted batches of transformers this saves the padding, the tables
-of position scores, and most of the memory: one token takes about 40 kB on the device in a base model, whatever its
-neighbours are.
+are concatenated; everything but attention is per token, and attention is done sequence by sequence
+(disentangled_attention.py). Compared to the padded, length-sorted batches of transformers this saves the padding, the
+tables of position scores, and most of the memory: one token takes about 40 kB on the device in a base model, whatever
+its neighbours are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Packed:
-    """Token ids of several texts in one row, and where each text lies."""
+    """Token ids of several texts in one row, and the span of each text."""
 
     tokens: Tensor
     spans: list[tuple[int, int]]  # first token and number of tokens of each text

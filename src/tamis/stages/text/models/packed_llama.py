@@ -1,9 +1,9 @@
 """Llama over packed texts: no padding, and the common beginning of all texts is computed once.
 
 Takes a `transformers` model as it is (its weights are not copied) and gives the same hidden states, within the
-precision of the weights. Texts lie one behind the other; everything but attention is per token. A token looks at the
+precision of the weights. Texts are concatenated; everything but attention is per token. A token looks at the
 tokens before it: those of the common beginning (`head`), of its own text and of the answer so far, whose keys and
-values lie in one row per layer, from which those of each text are gathered. Called by language.py.
+values are stored in one row per layer, from which those of each text are gathered. Called by language.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ROTATIONS = ("default", "linear", "llama3")  # those that are the same however long a text is
-_ROWS = 64  # answers go on in multiples of so many: the same products for every text, whatever lies beside it
+_ROWS = 64  # answers grow in multiples: the same products for every text, whatever its neighbours
 _STEPS = 8  # tokens of an answer that there is room for, before more is made
 
 
@@ -111,15 +111,15 @@ class PackedState:
         tokens, places = np.zeros(max(n, total), np.int64), np.zeros(max(n, total), np.int64)
         tokens[:n] = np.concatenate([text[len(text) - k :] for text, k in zip(texts, n_own.tolist(), strict=True)])
         places[:n] = np.arange(n) - np.repeat(ends - n_all, n_own)
-        # Where keys and values of each text lie: those of the head, its own, and behind all of them those of its
-        # answer.
+        # Indices of the keys and values of each text: those of the head, its own, and after all of them those of
+        # its answer.
         self._at = [
             np.concatenate([np.arange(whole - own), np.arange(n_head + end - own, n_head + end)])
             for whole, own, end in zip(n_all.tolist(), n_own.tolist(), ends.tolist(), strict=True)
         ]
         self._n_seen, self._places = n_head, n_all
         self._n_rows = -(-len(texts) // _ROWS) * _ROWS
-        # Where nothing follows, a layer may forget what it saw when the next begins.
+        # Where nothing follows, layers share one cache.
         n_layers = len(of.model.layers)
         self.seen = (
             [self._room(n_head + n) for _ in range(n_layers)] if answers else [self._room(n_head + n)] * n_layers
@@ -181,7 +181,7 @@ class PackedState:
 class _New:
     """Tokens that are read now: so many of each text, whose keys go to the place `at`.
 
-    What each text looks at lies at `index` (None: only at these).
+    `index`: positions that each text attends to (None: only these).
     """
 
     at: slice
@@ -206,7 +206,7 @@ def _layer(layer: Any, x: torch.Tensor, seen: KeyValueCache, new: _New, of: Pack
     if of.n_repeats > 1:
         keys, values = keys.repeat_interleave(of.n_repeats, 1), values.repeat_interleave(of.n_repeats, 1)
     looked = (_plain if of.not_fused else _fused)(queries, keys, values, new).reshape(n, -1)
-    if n < len(x):  # rows behind the texts go through the layers, too: the same shapes for every batch
+    if n < len(x):  # rows after the texts go through the layers, too: the same shapes for every batch
         looked = F.pad(looked, (0, 0, 0, len(x) - n))
     x += own.o_proj(looked)
     normed = _norm(x, layer.post_attention_layernorm)

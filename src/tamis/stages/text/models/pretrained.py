@@ -1,6 +1,6 @@
 """Tokenizers and processors by the Auto classes of `transformers`, and the code that a model may bring along.
 
-Where nobody says whether that code may run, `transformers` asks on the terminal, in the middle of a run: here the
+If it is not decided whether that code may run, `transformers` asks on the terminal, in the middle of a run: here the
 answer is no unless `trust_remote_code=True` is among the settings, and a model that cannot do without it is refused.
 Where it may run, it must run: `custom_code` finds models and tokenizers that a faster implementation of Tamis must not
 replace.
@@ -52,7 +52,7 @@ def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITH
     settings = {"trust_remote_code": False, **settings}
     try:
         return getattr(library, kind).from_pretrained(identifier, **settings)
-    except Exception as exc:  # whatever the libraries raise about files that are missing or damaged
+    except Exception as exc:  # the libraries raise anything for missing or damaged files
         if isinstance(exc, TamisError) or is_memory_failure(exc):
             raise
         said = " ".join(str(exc).split())

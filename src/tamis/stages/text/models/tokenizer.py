@@ -1,4 +1,4 @@
-"""TokenizerStage: texts become token ids, on the CPU, for the model stage behind it. The texts stay as they are."""
+"""TokenizerStage: texts become token ids, on the CPU, for the model stage that follows. Texts do not change."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
 from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
-if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
+if TYPE_CHECKING:  # kernels import numpy, which planning must not load
     from tamis.kernels.buffers import StringBuffers
     from tamis.stages.text.models.id_lists import IdLists
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
 # Tokens near a cut may differ from those of the whole text: so many more than wanted must be there, and more for some.
 _N_SPARE = 32
-_CHUNK = 256  # texts tokenized at once: words that nobody knows yet, and lists of Python numbers, are large
+_CHUNK = 256  # texts tokenized at once: uncached words, and lists of Python numbers, are large
 _LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
 _DEFAULT_TOKENS = 512
 # Loading tokenizer.json takes 12 (Unigram) to 18 times its size (WordPiece, BPE, added tokens), as measured; less is
@@ -151,7 +151,7 @@ class Tokenizer:
             self._own = tokenizers.from_pretrained(
                 str(path), local_files_only=True, trust_remote_code=trust_remote_code, **(settings or {})
             )
-        except Exception as exc:  # whatever the libraries raise about files that are missing or damaged
+        except Exception as exc:  # the libraries raise anything for missing or damaged files
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
             raise UsageError(
@@ -184,7 +184,7 @@ class Tokenizer:
         prefix, suffix = self.ends_of(texts)
         if len(prefix) + len(suffix) >= self.max_tokens:
             raise UsageError(
-                f"max_seq_length={self.max_tokens}: what stands around every text takes {len(prefix) + len(suffix)} "
+                f"max_seq_length={self.max_tokens}: special tokens take {len(prefix) + len(suffix)} "
                 "tokens, so that nothing of a text would "
                 "be read; give a larger max_seq_length (or a shorter policy)"
             )
@@ -278,7 +278,7 @@ class Tokenizer:
         return list(self._own(list(texts), verbose=False, **settings)["input_ids"]) if texts else []
 
     def _cut(self, ids: list[int]) -> list[int]:
-        """At most `max_tokens`, with the tokens that stand behind every text still behind it."""
+        """Cut to `max_tokens`, and keep the special tokens at the end."""
         if len(ids) <= self.max_tokens:
             return ids
         return ids[: self.max_tokens - self._n_behind] + (ids[-self._n_behind :] if self._n_behind else [])

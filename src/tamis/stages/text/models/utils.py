@@ -11,7 +11,7 @@ from tamis.stages.resources import Resources
 TOKENS = "_tamis_input_ids"  # the column between tokenizer and model: users may have an input_ids of their own
 INPUT_IDS, ATTENTION_MASK = "input_ids", "attention_mask"  # what keep_tokens writes and use_existing_tokens reads
 
-_SMALL_BYTES, _LARGE_BYTES = 300_000_000, 2_000_000_000  # of weights, as they lie on disk
+_SMALL_BYTES, _LARGE_BYTES = 300_000_000, 2_000_000_000  # of weights, on disk
 
 
 def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") -> str:

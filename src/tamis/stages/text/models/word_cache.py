@@ -1,6 +1,6 @@
 """Token ids of words that were seen before, so that a tokenizer is asked about each word once.
 
-Tokenizers of BERT and of SentencePiece look at words one by one: the ids of a text are those of its words, one behind
+Tokenizers of BERT and of SentencePiece look at words one by one: the ids of a text are those of its words, one after
 the other. The libraries tokenize each word of each text again, which takes most of the time; here a kernel cuts texts
 into words and looks them up (kernels/tokens), and only new ones go to the tokenizer, all of them in one call. Whether a
 tokenizer is of that kind is told by its parts and tried with texts that would show it if it were not (`cache_of`); any
@@ -18,7 +18,7 @@ from tamis._lazy import np, pa
 from tamis.stages.text.models.id_lists import IdLists, as_lists
 from tamis.stages.text.models.pretrained import custom_code
 
-if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
+if TYPE_CHECKING:  # kernels import numpy, which planning must not load
     from tamis.kernels.buffers import StringBuffers
     from tamis.kernels.tokens.word_ids import Cut, IdRequest
 
@@ -155,7 +155,7 @@ def _cuts(own: Any) -> list[Cut]:
     marks = [token.content for token in own.get_added_tokens_decoder().values()]
     if type(own.pre_tokenizer).__name__ == "BertPreTokenizer":
         return [Cut(" \n", string.punctuation, marks)]  # each of ASCII's is a word of its own
-    marks.append(own.pre_tokenizer.replacement)  # a blank is made to one: beside a blank it is not told from another
+    marks.append(own.pre_tokenizer.replacement)  # a blank becomes one: next to a blank they are ambiguous
     # Where nothing takes the spaces from the end of a text, they are a token of their own there.
     return [
         Cut(blanks, "", [*marks, *(c for c in _WHITE if c not in blanks)], at_end)
@@ -180,7 +180,7 @@ def why_not(tokenizer: Any) -> str:
         if not token.content:
             return "one of its added tokens is empty"
         if any(c.isspace() for c in token.content) or token.lstrip or token.rstrip or token.single_word:
-            return f"its added token {token.content!r} looks at what is beside it"
+            return f"its added token {token.content!r} depends on its neighbours"
         if token.normalized and _is_same_in_capitals(token.content, own.normalizer):
             return f"its added token {token.content!r} may be written in many ways"
     return ""

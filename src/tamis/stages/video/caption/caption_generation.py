@@ -30,7 +30,7 @@ class CaptionGenerationStage(ChatModelStage):
     """Adds captions, one for each window that CaptionPreparationStage made.
 
     `model_variant`: qwen2.5 (Qwen2.5-VL-7B), qwen3 (Qwen3-VL-8B), or any vision-language chat model, by hub id or
-    folder. `model_dir`: where the known ones lie, below their ids; the default is taken where it is there, else the
+    folder. `model_dir`: folder of the known ones, below their ids; the default is taken where it is there, else the
     hub's cache, or the hub. Runs in vLLM where that is installed and there is a GPU, else in transformers, also on the
     CPU. Answers are the likeliest, not drawn: the same clip has the same caption.
 

@@ -1,4 +1,4 @@
-"""CaptionPreparationStage: windows of clips, the frames of each that a model sees, and what it is asked."""
+"""CaptionPreparationStage: windows of clips, the frames of each that a model sees, and the question about them."""
 
 from __future__ import annotations
 

@@ -78,11 +78,11 @@ class ClipTranscodingStage(VideoStage):
     needs a GPU (data centre cards such as A100, H100 and H200 have none): if it cannot be opened, libx264 encodes,
     which the report and the column `encoder` show.
 
-    It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that
-    a filter drops are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the frame:
-    a video that cannot be encoded inside the budget is told before its clips are looked at. `encoder_threads`: other
-    numbers than one may give other bytes. `use_input_bit_rate`: the bit rate of the video instead of constant quality.
-    `num_clips_per_chunk`: stages behind take so many clips (of 8 seconds) at a time.
+    The writer encodes, and only clips that remain: encoding is the dearest step by far, so clips that a filter drops
+    are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the frame: a video that
+    cannot be encoded inside the budget is reported before its clips are processed. `encoder_threads`: other numbers
+    than one may give other bytes. `use_input_bit_rate`: the bit rate of the video instead of constant quality.
+    `num_clips_per_chunk`: later stages take so many clips (of 8 seconds) at a time.
     """
 
     num_cpus_per_worker: float = 6.0

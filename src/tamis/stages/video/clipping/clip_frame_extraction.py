@@ -1,4 +1,4 @@
-"""ClipFrameExtractionStage: which frames of a clip are looked at by the stages behind."""
+"""ClipFrameExtractionStage: which frames of a clip later stages use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ClipFrameExtractionStage(VideoStage):
 
     The column has the name of NeMo Curator's frames (FrameExtractionPolicy.sequence-2000 for two a second).
 
-    Stages behind decode the frames at these times themselves, so frames never leave a stage: a second of 4K at two
+    Later stages decode the frames at these times themselves, so frames never leave a stage: a second of 4K at two
     frames is 50 MB. By hand, on a VideoTask, the frames are decoded here, into `extracted_frames`, scaled to
     `target_res` (height, width).
 

@@ -74,7 +74,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
     def _fetch(self) -> None:
         path = weights_file(self.model_dir, model.REPOSITORY, _NAMES)
         if self.resources.requires_gpu:
-            model.load_weights(path)  # a file that is none is told before any worker starts
+            model.load_weights(path)  # report an invalid file before any worker starts
 
     def _load(self) -> None:
         self._device = torch_device(self.name, self.resources)
@@ -128,7 +128,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
             yield from self._begin(waiting)()
 
     def _begin(self, windows: list[tuple[Any, int]]) -> Callable[[], list[float]]:
-        """Asks the network about windows; what it returns waits for the probabilities."""
+        """Start the network on windows, and return a function that waits for the probabilities."""
         pixels = torch.from_numpy(np.stack([window for window, _ in windows]))
         with torch.inference_mode():
             # Half precision: twice as fast, and its probabilities differ in the fourth digit.

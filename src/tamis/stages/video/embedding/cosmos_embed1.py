@@ -73,7 +73,7 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
 
     With `texts_to_verify` also the text that fits best (cosmos_embed1_text_match) and its probability among them.
 
-    The model is code that lies beside its weights; it runs only with `trust_remote_code=True`. `model_dir`: a folder
+    The model's code is stored with its weights; it runs only with `trust_remote_code=True`. `model_dir`: a folder
     that holds it, itself or below nvidia/Cosmos-Embed1-336p; the default is taken where it is there, else the hub's
     cache, or the hub. bfloat16 on a GPU.
     """

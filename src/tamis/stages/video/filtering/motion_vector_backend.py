@@ -22,7 +22,7 @@ class VideoResolutionTooSmallError(Exception):
 
 @dataclass
 class MotionInfo:
-    """What is said of a clip."""
+    """The motion scores of a clip."""
 
     is_small_motion: bool
     per_patch_min_256: Any
@@ -31,7 +31,7 @@ class MotionInfo:
 
 @dataclass
 class DecodedData:
-    """Vectors of some frames, each an array as FFmpeg tells them, and (height, width) of the frames."""
+    """Vectors of some frames, each an array in FFmpeg's layout, and (height, width) of the frames."""
 
     frames: list[Any]
     frame_size: tuple[int, int]

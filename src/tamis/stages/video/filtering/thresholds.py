@@ -1,4 +1,4 @@
-"""Dropping clips by a column of scores: counted, told, and the same for every filter."""
+"""Dropping of clips by a column of scores, counted and reported, for all filters."""
 
 from __future__ import annotations
 

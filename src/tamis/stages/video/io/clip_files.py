@@ -1,7 +1,7 @@
 """File-writing stage of ClipWriterStage: each clip as a video of its own, with its metadata as JSON.
 
 Files are made under a name of their own first, and get their final ones when all of a batch are there: whatever is
-killed, nobody sees half a clip, and clips of a video that turns out to be bad are not left behind. Names follow from
+killed, partial clips are never visible, and no clips of a damaged video remain. Names follow from
 video and span, so that a repeated attempt replaces its own files and nothing is there twice.
 """
 
@@ -31,9 +31,9 @@ from tamis.video.encoding import Encoding, encode_span
 from tamis.video.opening import VideoFault
 
 _PART = ".part"
-_MOST_NAME_BYTES = 220  # file systems take 255, and endings are put behind it
+_MOST_NAME_BYTES = 220  # file systems take 255, and endings are appended
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
-_SENT = "_tamis/clips-being-sent"  # where files lie until they are in a bucket
+_SENT = "_tamis/clips-being-sent"  # folder of files until they are in a bucket
 _VIDEO_FACTS = (
     "size_bytes",
     "duration_s",
@@ -46,9 +46,9 @@ _VIDEO_FACTS = (
     "bit_rate_k",
 )
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
-# What must have been made, by what is to be written.
+# Columns that each kind of output needs.
 _NEEDS = {"embeddings": EMBEDDING, "previews": PREVIEW, "captions": "captions"}
-_NOT_IN_JSON = (PREVIEW, EMBEDDING)  # they stand in files of their own
+_NOT_IN_JSON = (PREVIEW, EMBEDDING)  # stored in files of their own
 
 
 @dataclass(repr=False)
@@ -67,7 +67,7 @@ class ClipFilesStage(VideoStage):
     max_workers: int = 6
     verbose: bool = False
     log_stats: bool = False
-    parts: Sequence[str] = field(default_factory=tuple)  # what is written beside clips: embeddings, previews, captions
+    parts: Sequence[str] = field(default_factory=tuple)  # written with clips: embeddings, previews, captions
     caption_model: str = "caption"  # what captions are called in the JSON of a clip
     enhanced_model: str = "enhanced_caption"
     name: str = "clip_files"

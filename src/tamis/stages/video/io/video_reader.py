@@ -1,4 +1,4 @@
-"""VideoReader: videos as rows. Says where each lies and what it tells of itself; nothing is decoded."""
+"""VideoReader: videos as rows. Each has its location and metadata; nothing is decoded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
     The first `video_limit` of them.
 
     Each video is a row with path, size_bytes, duration_s, n_frames, fps, is_variable_rate, width, height, pixel_aspect,
-    codec, pixel_format, bit_rate_k and audio_codec. What is no video, has no frames or is cut short goes to quarantine.
+    codec, pixel_format, bit_rate_k and audio_codec. Files that are no video, have no frames or are truncated go to
+    quarantine.
     """
 
     input_video_path: str | Sequence[str]

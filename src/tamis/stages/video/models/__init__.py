@@ -1,1 +1,1 @@
-"""Networks of the video stages, and where their weights lie."""
+"""Networks of the video stages, and locations of their weights."""

@@ -33,7 +33,7 @@ _LONGEST = 448  # side of an image for models whose own processor scales it furt
 
 @dataclass
 class Question:
-    """Frames (uint8, all of one size), what is asked about them, and how far apart they are."""
+    """Frames (uint8, all of one size), the question about them, and their distance in time."""
 
     frames: ndarray[Any, Any]
     prompt: str

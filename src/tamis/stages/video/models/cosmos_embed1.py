@@ -1,7 +1,7 @@
 """Cosmos-Embed1: clips and texts as vectors of one space.
 
 The network is code that comes with its weights, so it runs only where the user allowed that. Weights are safetensors;
-nothing is fetched while it runs, whatever the folder names.
+nothing is fetched while it runs, whatever the folder refers to.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def network() -> Any:
             self.SDDCNN = nn.ModuleList([DilatedStack(3, 16), DilatedStack(64, 32), DilatedStack(128, 64)])
             self.frame_sim_layer, self.color_hist_layer = FrameSimilarity(), ColorHistograms()
             self.fc1 = nn.Linear(4608 + 128 + 128, 1024)
-            self.cls_layer1, self.cls_layer2 = nn.Linear(1024, 1), nn.Linear(1024, 1)  # the second tells something else
+            self.cls_layer1, self.cls_layer2 = nn.Linear(1024, 1), nn.Linear(1024, 1)  # the second is another output
 
         def forward(self, frames: Any) -> Any:
             """Probabilities [B, T] of uint8 frames [B, T, 27, 48, 3]."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ChatModel:
     """A model with its weights, on a device.
 
-    A subclass names its Auto class of transformers and what a folder without such a model is told to lack.
+    A subclass names its Auto class of transformers and what to call the missing part of a folder without it.
     """
 
     auto_class: str

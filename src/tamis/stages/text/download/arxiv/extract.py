@@ -69,7 +69,7 @@ def running_text(text: str) -> str:
 
 
 def find_macros(text: str) -> dict[str, str]:
-    r"""Macros without arguments and what they stand for.
+    r"""Macros without arguments and their expansions.
 
     >>> find_macros(r"\newcommand{\eg}{e.g.} \def\R{\mathbb{R}} \newcommand{\two}[1]{#1}")
     {'\\eg': 'e.g.', '\\R': '\\mathbb{R}'}

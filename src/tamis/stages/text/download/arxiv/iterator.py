@@ -42,7 +42,7 @@ class ArxivIterator(DocumentIterator):
     """Papers of an archive: each member is a gzipped TeX file, or a gzipped archive of several.
 
     Papers without TeX (PDF only), in an unknown encoding or above 16 MiB of TeX are left out and counted. Damaged
-    papers, and what is no paper, go to quarantine, and reading continues behind them.
+    papers, and what is no paper, go to quarantine, and reading continues after them.
     """
 
     def __init__(self, log_frequency: int = 1000, extract_tmp_dir: str | None = None) -> None:

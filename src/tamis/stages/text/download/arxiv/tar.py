@@ -29,7 +29,7 @@ class StreamMember:
 class Gap:
     """Decoded bytes that are no member: damage.
 
-    `is_cut`: the archive ends inside of a member, and how much is missing cannot be told.
+    `is_cut`: the archive ends inside of a member, and how much is missing is unknown.
     """
 
     offset: int
@@ -83,7 +83,7 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[StreamMember |
 
 
 def _wrong(block: bytes, offset: int, n_left: int | None) -> str:
-    """Return what is wrong with the header of a member at decoded byte `offset`; "" if nothing is."""
+    """Return the fault of a member's header at decoded byte `offset`; "" if it is valid."""
     if not is_tar_header(block):
         return f"at decoded byte {offset:,} a member should begin, and does not"
     try:

@@ -1,10 +1,10 @@
 """From URLs to files: a downloader fetches one file, whole or not at all; the stage does it for tasks.
 
-A file has its final name only when all of it is there. What an interruption left behind lies beside it as `<name>.part`
+A file has its final name only when all of it is there. An interrupted download is stored next to it as `<name>.part`
 and is gone on with. `<name>.from` names the URL of a file that an earlier version fetched under another name than it
 has now. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble
-that may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that goes on
-without these files would look finished. Run again, and only what is missing is fetched.
+that may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that continues
+without these files would look finished. Run again, and only missing files are fetched.
 """
 
 from __future__ import annotations

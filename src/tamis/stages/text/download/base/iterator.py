@@ -54,7 +54,7 @@ class DocumentIterator(Skips, ABC):
 
 @dataclass(repr=False)
 class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch]):
-    """Takes tasks with files, gives documents in batches of some 8 MB; only one record is held beside them.
+    """Takes tasks with files, gives documents in batches of some 8 MB; only one more record is held.
 
     `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds
     none. Records that gave no document are counted by reason; what could not be read, or was refused, goes to

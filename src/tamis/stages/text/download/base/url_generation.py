@@ -12,7 +12,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 
 
 class URLGenerator(ABC):
-    """Lists what is to be downloaded."""
+    """Lists the URLs to download."""
 
     @abstractmethod
     def generate_urls(self) -> list[str]:
@@ -32,7 +32,7 @@ class URLGenerationStage(ProcessingStage[EmptyTask, FileGroupTask]):
         check_optional_integer(self.limit, f"{self.name}: limit")
 
     def num_workers(self) -> int | None:
-        return None  # one EmptyTask is one unit of work, whoever takes it
+        return None  # one EmptyTask is one unit of work for any worker
 
     def ray_stage_spec(self) -> dict[str, Any]:
         return {"is_fanout_stage": True}

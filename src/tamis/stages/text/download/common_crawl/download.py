@@ -52,7 +52,7 @@ class CommonCrawlWARCDownloader(HttpDownloader):
 
 @dataclass(repr=False)
 class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Fetches the page of each document by file, offset and length, as Common Crawl's index tells them.
+    """Fetches the page of each document by file, offset and length, as in Common Crawl's index.
 
     `timeout` is in seconds.
 

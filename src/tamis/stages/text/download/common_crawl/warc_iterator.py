@@ -26,7 +26,7 @@ class CommonCrawlWarcIterator(DocumentIterator):
     Remote files take `storage_options` like readers of files (`s3://...`: extra `s3`).
 
     Larger ones than 64 MiB and records of other types are left out and counted. Damaged parts of a file go to
-    quarantine, and reading continues behind them; pages from there on have the field `resynchronised`.
+    quarantine, and reading continues after them; pages from there on have the field `resynchronised`.
     """
 
     def __init__(self, storage_options: dict[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What an extraction algorithm is, and the share of stop words that tells prose from menus."""
+"""Base class of extraction algorithms, and the share of stop words that separates prose from menus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resiliparse: a fast parser, with rules for what is the main part of a page."""
+"""Resiliparse: a fast parser, with rules for the main content of a page."""
 
 from __future__ import annotations
 

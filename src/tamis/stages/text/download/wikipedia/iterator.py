@@ -33,7 +33,7 @@ _PAGE_CHARS = 16 << 20  # MediaWiki itself takes 2 MB of text
 class WikipediaIterator(DocumentIterator):
     """Articles: pages of the main namespace that are no redirects. Others are counted.
 
-    Damaged parts of a dump go to quarantine, and reading continues behind them; articles from there on have the field
+    Damaged parts of a dump go to quarantine, and reading continues after them; articles from there on have the field
     `resynchronised`.
     """
 
@@ -125,7 +125,7 @@ def _pages(path: str) -> Iterator[_Page | InputFault]:
 class _Pages:
     """The pages of as much of a dump as can be decoded.
 
-    Behind XML that is not valid, parsing begins again at the next <page>.
+    After invalid XML, parsing resumes at the next <page>.
     """
 
     def __init__(self, stream: Decoded, path: str, file_bytes: int, is_entered: bool) -> None:
@@ -218,7 +218,7 @@ class _Pages:
         return True
 
     def _fault(self, begin: int, decoded: int, reason: str) -> InputFault:
-        """Return the fault for what is lost from byte `begin` of the file to where the data begins now."""
+        """Return the fault for the bytes lost from `begin` to the current start of the data."""
         n_decoded = self._stream.offset - len(self._data) - decoded
         length = self._offset - begin or self._stream.stored(0, n_decoded)[1]
         return InputFault(self._path, begin, max(1, length), reason, lost_bytes=max(1, length))
@@ -266,7 +266,7 @@ class _PageParser:
         return done
 
     def feed(self, data: bytes, stream_offset: int | None) -> str:
-        """Parse on; b"" is the end. Returns what is wrong, if anything is: pages before it are done.
+        """Parse more data (b"": the end), and return the fault, if any; pages before it are complete.
 
         `stream_offset`: where the stream begins that the data is from, if it is compressed.
         """
