@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline, processing_stage
-from tamis.errors import RunConflict, UsageError
+from tamis.errors import UsageError
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.image.io import ConvertImageBatchToDocumentBatchStage, ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.text.io.writer import JsonlWriter
@@ -159,20 +159,6 @@ def test_images_stay_images_from_one_segment_to_the_next(tmp_path: Path) -> None
     assert (result.exit_code, result.ledger.written.n) == (0, 2)
     (path,) = (tmp_path / "o").glob("*.tar")
     assert sorted(members_of(path).values()) == sorted([png(0, 40, 40), png(2, 42, 40)])
-
-
-def test_a_run_of_a_version_that_named_members_otherwise_is_not_gone_on_with(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.png").write_bytes(png(1))
-    stages = [ImageReader(str(tmp_path / "in")), ImageWriterStage(str(tmp_path / "out"))]
-    run(stages)
-    assert run(stages).status == "already"
-    plan = json.loads((tmp_path / "out" / "_tamis" / "plan.json").read_text())
-    for stage in plan["stages"]:
-        stage["params"].pop("member_name", None)
-    (tmp_path / "out" / "_tamis" / "plan.json").write_text(json.dumps(plan))
-    with pytest.raises(RunConflict, match=r"ImageWriterStage: member_name was None and is 'that in the tar'.*--fresh"):
-        run(stages)
 
 
 def test_outputs_elsewhere_than_in_folders_and_buckets_are_refused() -> None:

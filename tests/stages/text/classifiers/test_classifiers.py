@@ -825,7 +825,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_message(folders: dict[st
     assert same == short  # it fits, just
     assert cut == long[: most - len(behind)] + behind
     assert cut[: len(before)] == before
-    with pytest.raises(UsageError, match=r"max_seq_length=100: what stands around every text takes \d+ tokens"):
+    with pytest.raises(UsageError, match=r"max_seq_length=100: prompt and special tokens take \d+ tokens"):
         tokenized(100, texts)
 
 
@@ -925,7 +925,7 @@ def test_another_adapter_is_another_model(folders: dict[str, Path], tmp_path: Pa
     before = files(folders["adapter"])
     assert files(damaged(tmp_path / "copy", folders["adapter"])) == before
     assert not is_same_model(before, files(other))
-    assert is_same_model(fingerprint(folders["llama"]), before)  # as earlier versions said it
+    assert is_same_model(fingerprint(folders["llama"]), before)  # the adapter was not fetched yet
     assert is_same_model(files(tmp_path), before) is False  # an empty folder is no adapter of before
     guarded = files(folders["adapter"], folders["guard"])
     assert not is_same_model(guarded, files(folders["adapter"], other_guard))

@@ -107,44 +107,6 @@ def test_two_urls_never_share_a_file(web: Loopback, tmp_path: Path) -> None:
     assert len(set(paths)) == 3
 
 
-@pytest.mark.parametrize("beside", ["", ".part.from", ".failed"])
-def test_what_an_earlier_version_fetched_or_began_is_gone_on_with(web: Loopback, tmp_path: Path, beside: str) -> None:
-    url = f"{web.url}/d/a"
-    web.files["/d/a"] = b"x" * 100
-    if beside:
-        (tmp_path / f"d-a{beside}").write_text(json.dumps({"url": url, "reason": "busy"}))
-    else:
-        (tmp_path / "d-a").write_bytes(b"x" * 100)
-    for _ in range(2):
-        assert Quick(str(tmp_path)).download(url) == str(tmp_path / "d-a")
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["d-a", "d-a.from"]
-        assert len(web.requests) == (1 if beside else 0)
-    # Another URL that had this name is not mixed up with it.
-    web.files["/d-a"] = b"other"
-    other = Quick(str(tmp_path)).download(f"{web.url}/d-a")
-    assert other == str(tmp_path / own_name_of_url(f"{web.url}/d-a"))
-    assert (tmp_path / own_name_of_url(f"{web.url}/d-a")).read_bytes() == b"other"
-    assert (tmp_path / "d-a").read_bytes() == b"x" * 100
-
-
-def test_what_was_begun_for_another_url_is_left_alone(web: Loopback, tmp_path: Path) -> None:
-    (tmp_path / "d-a.part.from").write_text(json.dumps({"url": "http://elsewhere/d/a"}))
-    web.files["/d/a"] = b"x"
-    name = own_name_of_url(f"{web.url}/d/a")
-    assert Quick(str(tmp_path)).download(f"{web.url}/d/a") == str(tmp_path / name)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "d-a.part.from"])
-
-
-def test_a_name_of_ones_own_is_no_earlier_one(web: Loopback, tmp_path: Path) -> None:
-    class Named(Quick):
-        def _get_output_filename(self, url: str) -> str:
-            return "own"
-
-    web.files["/a"] = b"new"
-    (tmp_path / "a").write_bytes(b"of somebody else")
-    assert Named(str(tmp_path)).download(f"{web.url}/a") == str(tmp_path / "own")
-
-
 def test_what_cannot_be_had_is_named_and_counted(web: Loopback, tmp_path: Path) -> None:
     web.files["/a"] = b"a"
     downloader = Quick(str(tmp_path))

@@ -174,7 +174,7 @@ def test_a_hub_id_gives_what_its_folder_gives(tmp_path: Path, monkeypatch: pytes
 
 
 def test_another_pooling_is_another_model(tmp_path: Path) -> None:
-    """A run that an earlier version began, which looked at the files of the folder alone, goes on."""
+    """A fingerprint without the folders inside still matches: they may have been fetched since."""
     from tamis.engine.run.identity import is_same_model
     from tamis.stages.text.models.folder import fingerprint
 
@@ -188,7 +188,7 @@ def test_another_pooling_is_another_model(tmp_path: Path) -> None:
     found = []
     for pooling in ("mean", "cls"):
         (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
-        (tmp_path / "checkpoint-7" / "config.json").write_text(json.dumps({pooling: True}))  # which nobody reads
+        (tmp_path / "checkpoint-7" / "config.json").write_text(json.dumps({pooling: True}))  # unused
         found.append(fingerprint(tmp_path))
     assert not is_same_model(*found)
     assert is_same_model(found[0].partition("+")[0], found[0])

@@ -235,7 +235,7 @@ def test_others_are_asked_about_whole_texts() -> None:
     assert word_cache.why_not(own) == "its texts are split by ByteLevel"
     looking = transformers.PreTrainedTokenizerFast(tokenizer_object=WORDPIECE.backend_tokenizer)
     looking.add_tokens([tokenizers.AddedToken("<x>", lstrip=True)])
-    assert "'<x>' looks at what is beside it" in word_cache.why_not(looking)
+    assert "'<x>' depends on its neighbours" in word_cache.why_not(looking)
     assert word_cache.cache_of(own, encoder(own)) is None
 
 

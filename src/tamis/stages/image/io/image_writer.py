@@ -52,9 +52,6 @@ class ImageWriterStage(Writer):
             )
         self.output_dir = self.path = output_path(self.name, self.output_dir)
         parse_size(self.max_tar_bytes, f"{self.name}: max_tar_bytes")
-        # Of earlier versions it was the name at the source: with this in what a run is, none goes on with a column of
-        # two meanings.
-        self.member_name = "that in the tar"
 
     @property
     def options(self) -> Mapping[str, Any]:  # type: ignore[override]

@@ -121,10 +121,7 @@ class AegisModelStage(ModelStage):
         return folders.local(self.base_model, self.cache_dir)
 
     def model_files(self) -> str:
-        """Return the fingerprints of the language model, of the adapter, and of the net that follows it.
-
-        Earlier versions looked at the language model alone.
-        """
+        """Return the fingerprints of the language model, of the adapter, and of the net that follows it."""
         others = [self.model_identifier, *([self.guard_model] if self.add_instruction_data_guard else [])]
         return joined([super().model_files(), *map(self._fingerprint, others)])
 

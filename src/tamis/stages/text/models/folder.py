@@ -196,7 +196,7 @@ def fingerprint(path: Path) -> str:
     take as long as loading it. Another copy of the same files has the same fingerprint.
 
     If modules.json names folders inside (how a sentence-transformers model is pooled), their contents follow
-    after a "+", which fingerprints of earlier versions lack (`is_same_model` of engine/run/identity.py).
+    after a "+" (see `is_same_model` of engine/run/identity.py).
     """
     inside = [path / name for name in _modules_of(path)]
     return joined([_of_files(path, [path]), *([_of_files(path, inside)] if inside else [])])

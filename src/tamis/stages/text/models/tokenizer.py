@@ -184,9 +184,9 @@ class Tokenizer:
         prefix, suffix = self.ends_of(texts)
         if len(prefix) + len(suffix) >= self.max_tokens:
             raise UsageError(
-                f"max_seq_length={self.max_tokens}: special tokens take {len(prefix) + len(suffix)} "
-                "tokens, so that nothing of a text would "
-                "be read; give a larger max_seq_length (or a shorter policy)"
+                f"max_seq_length={self.max_tokens}: prompt and special tokens take "
+                f"{len(prefix) + len(suffix)} tokens, so that nothing of a text would be read; "
+                "give a larger max_seq_length (or a shorter policy)"
             )
         self._end = np.array(suffix, np.int32)
 

@@ -1,10 +1,9 @@
 """From URLs to files: a downloader fetches one file, whole or not at all; the stage does it for tasks.
 
 A file has its final name only when all of it is there. An interrupted download is stored next to it as `<name>.part`
-and is gone on with. `<name>.from` names the URL of a file that an earlier version fetched under another name than it
-has now. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble
-that may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that continues
-without these files would look finished. Run again, and only missing files are fetched.
+and resumed. If a server reports that a file does not exist, `<name>.failed` has the URL and the reason; transient
+trouble (no connection, a busy server) raises DownloadError after some attempts, because a run that continues without
+these files would look finished. Run again, and only missing files are fetched.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tamis import files
 from tamis.errors import DownloadError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.fetch import USUAL, FetchPolicy, fetch_file
-from tamis.stages.text.download.names import check_name, name_of_url, own_name_of_url
+from tamis.stages.text.download.names import check_name, own_name_of_url
 from tamis.tasks import FileGroupTask
 
 log = logging.getLogger("tamis.download")
@@ -48,17 +47,10 @@ class DocumentDownloader(ABC):
         pass.
         """
 
-    def _earlier_filename(self, url: str) -> str | None:
-        """Return the name that an earlier version gave to this file, if it was a different one."""
-        return None
-
     def download(self, url: str) -> str | None:
         """Return the path of the file, fetched now or earlier; None if it is not available (see `failures`)."""
         path = os.path.join(self._download_dir, check_name(self._get_output_filename(url), type(self).__name__))
-        before = self._earlier_filename(url)
         os.makedirs(self._download_dir, exist_ok=True)
-        if before is not None and _takes_over(os.path.join(self._download_dir, before), url):
-            path = os.path.join(self._download_dir, before)
         with _locked(path + ".lock"):
             if os.path.exists(path) and os.path.getsize(path):
                 self._say(f"{path} is there already")
@@ -93,16 +85,12 @@ class DocumentDownloader(ABC):
 
 
 class HttpDownloader(DocumentDownloader):
-    """The usual way to fetch: over HTTP, going on where an interruption left off. Subclasses may change `policy`."""
+    """Downloads over HTTP and resumes interrupted downloads. Subclasses may change `policy`."""
 
     policy: ClassVar[FetchPolicy] = USUAL
 
     def _get_output_filename(self, url: str) -> str:
         return own_name_of_url(url)
-
-    def _earlier_filename(self, url: str) -> str | None:
-        is_ours = type(self)._get_output_filename is HttpDownloader._get_output_filename
-        return name_of_url(url) if is_ours and name_of_url(url) != own_name_of_url(url) else None
 
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
         return settled(lambda: fetch_file(url, path, self.policy))
@@ -120,30 +108,6 @@ def settled(fetch: Any) -> tuple[bool, str | None]:
             return False, exc.reason
         raise
     return True, None
-
-
-def _takes_over(path: str, url: str) -> bool:
-    """Return True if the file that an earlier version stored under this name belongs to this URL from now on.
-
-    `<name>.from` records the owner. Before there is such a note, the file belongs to the URL for which it was
-    begun or was unavailable; a complete file without a known owner belongs to the first URL that requests it.
-    """
-    is_whole = os.path.exists(path) and os.path.getsize(path) > 0
-    with _locked(path + ".from.lock"):
-        noted_urls = [_url_in(path + note) for note in (".from", ".part.from", ".failed")]
-        owner = next((one for one in noted_urls if one is not None), url if is_whole else None)
-        if owner == url and noted_urls[0] is None:
-            files.write_json(path + ".from", {"url": url})
-        return owner == url
-
-
-def _url_in(note: str) -> str | None:
-    """Return the URL in a note next to a download; None if there is none."""
-    try:
-        with open(note, encoding="utf-8") as file:
-            return str(json.load(file)["url"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 @contextmanager
