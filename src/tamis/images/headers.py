@@ -1,4 +1,4 @@
-"""What the header of an image says: its format and size, found without decoding, from a few hundred bytes.
+"""Headers of images: format and size from a few hundred bytes, without decoding.
 
 Covers JPEG, PNG and WebP. Refused from the header alone: files that are no image or are truncated, and an image of
 more pixels than MAX_PIXELS (a bomb: a few kB can expand to gigabytes).

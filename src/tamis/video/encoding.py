@@ -43,7 +43,7 @@ _QUALITY = ("crf", "cq", "b", "q:v")  # options that a bit rate takes the place 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How clips are written: an encoder, or `copy` for packets as they are."""
+    """Settings of clip encoding: an encoder, or `copy` for unchanged packets."""
 
     encoder: str = COPY
     threads: int = 1

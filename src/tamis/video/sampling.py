@@ -20,7 +20,7 @@ class FrameExtractionPolicy(enum.Enum):
 
 
 class FramePurpose(enum.Enum):
-    """What frames are for."""
+    """Purpose of extracted frames."""
 
     AESTHETICS = 1
     EMBEDDINGS = 2

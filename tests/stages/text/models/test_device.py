@@ -10,7 +10,7 @@ import pytest
 from tamis.errors import UsageError
 from tamis.memory.device_limits import DeviceMemory, is_device_full
 from tamis.stages.text.models.batching import Shape, TokenBatch, plan
-from tamis.stages.text.models.device import Ahead, Allowance, TorchDevice, run_batches
+from tamis.stages.text.models.device import Allowance, PreparedInputs, TorchDevice, run_batches
 
 
 class Full(Exception):
@@ -263,14 +263,14 @@ def test_batches_are_prepared_before_they_are_run_and_again_where_one_fails() ->
             used.append(ahead.take(batch))
             return super().run(batch)
 
-    ahead, allowance, device = Ahead(prepare), Allowance(Shape(64, 8)), Taking(10**6)
+    ahead, allowance, device = PreparedInputs(prepare), Allowance(Shape(64, 8)), Taking(10**6)
     ahead.make(own, allowance, 3)
     first = list(made)
     assert len(first) == 3
     found = list(run_batches(own, device.run, allowance, device))
     assert made[:3] == [at for at, _ in found][:3] == first  # in the order in which they are run
     assert made == [at for at, _ in found] == [at for _, at in used]  # each once
-    ahead, allowance, device, made = Ahead(prepare), Allowance(Shape(64, 8)), Taking(50), []
+    ahead, allowance, device, made = PreparedInputs(prepare), Allowance(Shape(64, 8)), Taking(50), []
     ahead.make([32, 31], allowance, 3)
     assert sorted(i for at, _ in run_batches([32, 31], device.run, allowance, device) for i in at) == [0, 1]
     assert made == [[0, 1], [0], [1]]  # what was prepared for both is of no use for one

@@ -34,7 +34,7 @@ _DIGITS = 6  # of a probability: float32 has no more to say
 
 
 class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
-    """What all classifiers have in common: a tokenizer, the model stage of a subclass, and a filter.
+    """Base of classifiers: a tokenizer, the model stage of a subclass, and a filter.
 
     Subclasses are dataclasses.
 

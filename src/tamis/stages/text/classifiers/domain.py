@@ -21,7 +21,7 @@ class DomainClassifier(LabelClassifier):
 
 @dataclass(repr=False)
 class MultilingualDomainClassifier(LabelClassifier):
-    """The same subjects, of texts in 52 languages (multilingual DeBERTa, 512 tokens)."""
+    """The subject of a text, as DomainClassifier, for texts in 52 languages (multilingual DeBERTa, 512 tokens)."""
 
     label_field: str = "multilingual_domain_pred"
     max_chars: int | None = 2000

@@ -117,7 +117,7 @@ class FineWebEduClassifier(Classifier):
 
 @dataclass(repr=False)
 class FineWebMixtralEduClassifier(FineWebEduClassifier):
-    """The same, trained on the judgements of Mixtral 8x22B."""
+    """How educational a text is, as FineWebEduClassifier, trained on the judgements of Mixtral 8x22B."""
 
     label_field: str = "fineweb-mixtral-edu-score-label"
     float_score_field: str = "fineweb-mixtral-edu-score-float"
@@ -128,7 +128,7 @@ class FineWebMixtralEduClassifier(FineWebEduClassifier):
 
 @dataclass(repr=False)
 class FineWebNemotronEduClassifier(FineWebEduClassifier):
-    """The same, trained on the judgements of Nemotron-4-340B."""
+    """How educational a text is, as FineWebEduClassifier, trained on the judgements of Nemotron-4-340B."""
 
     label_field: str = "fineweb-nemotron-edu-score-label"
     float_score_field: str = "fineweb-nemotron-edu-score-float"

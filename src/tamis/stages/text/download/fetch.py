@@ -1,8 +1,8 @@
 """Fetching over HTTP: whole files into a part file that survives interruptions, small files and ranges into memory.
 
 A part file grows until it has the length that the server reported. Next to it, `<part>.from` records what it is a
-part of: after an interruption the rest is asked for with If-Range, so that parts of two versions of a file are never
-put together. Covers: schemes, redirects, retries with growing pauses, ranges, lengths. Does not cover: where files go
+part of: after an interruption the rest is requested with If-Range, so that parts of two versions of a file are never
+joined. Covers: schemes, redirects, retries with growing pauses, ranges, lengths. Does not cover: where files go
 (base/download.py).
 """
 
@@ -37,10 +37,12 @@ _NETWORK = (TimeoutError, ConnectionError, http.client.HTTPException, ssl.SSLErr
 
 @dataclass(frozen=True)
 class FetchPolicy:
-    """How hard to try. `n_attempts` are those in a row that brought no byte; any progress starts the count again.
+    """Limits of retries and of slowness.
 
-    An attempt that brings less than `least_bytes_per_s` over `slow_s` is broken off and counts as one that brought
-    nothing: a server that sends a byte a minute would keep a worker for years.
+    `n_attempts` counts consecutive attempts without a byte; any progress resets the count.
+
+    An attempt that brings less than `least_bytes_per_s` over `slow_s` is aborted and counts as one without a byte: a
+    server that sends a byte a minute would keep a worker for years.
     """
 
     timeout_s: float = 60.0
@@ -243,7 +245,7 @@ def _advice(status: int) -> str:
 
 
 class _Body:
-    """What a server sends, piece by piece as it comes. _TooSlow where it comes slower than the policy allows."""
+    """Body of a response, in pieces as they arrive; raises _TooSlow if slower than the policy allows."""
 
     def __init__(self, answer: Any, policy: FetchPolicy) -> None:
         self._answer, self._policy = answer, policy

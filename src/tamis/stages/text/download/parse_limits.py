@@ -33,7 +33,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ParseLimits:
-    """What a document may have at most: bytes (of wiki markup: characters), nesting depth, tags.
+    """Limits of a document: bytes (of wiki markup: characters), nesting depth, tags.
 
     And CPU seconds for parsing it, None: any.
     """

@@ -105,7 +105,7 @@ class EmbeddingModelStage(ModelStage):
 
 
 class SentenceTransformerEmbeddingModelStage(EmbeddingModelStage):
-    """The same for a model of sentence-transformers, whose folder says how it is pooled."""
+    """Embeds with a sentence-transformers model, whose folder defines the pooling."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a batch may be: tokens with padding, texts, and the multiple that lengths are padded to."""
+    """Limits of a batch: tokens with padding, texts, and the multiple that lengths are padded to."""
 
     max_tokens: int
     max_rows: int

@@ -36,7 +36,7 @@ _MOST_FAILURES = 3  # of a length: after so many it stays as it is for long
 
 
 class Device(Protocol):
-    """Where a model runs."""
+    """A device that a model runs on."""
 
     name: str
 
@@ -146,8 +146,8 @@ def _allowed(lengths: list[int], order: list[int], begin: int, allowance: Allowa
     return batch if allowed == allowance.shape else next_batch(lengths, order, begin, allowed)
 
 
-class Ahead:
-    """What the host does for a batch (`prepare`), done for the first batches before the device is there for them."""
+class PreparedInputs:
+    """Inputs of the next batches, prepared on the host (`prepare`) while the device is busy."""
 
     def __init__(self, prepare: Callable[[TokenBatch], Any]) -> None:
         self._prepare, self._made = prepare, dict[int, tuple[TokenBatch, Any]]()

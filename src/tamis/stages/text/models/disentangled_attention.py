@@ -91,7 +91,7 @@ def is_steep(rows: torch.Tensor, windows: tuple[tuple[int, int], ...]) -> bool:
 
 @dataclass(frozen=True)
 class Variant:
-    """How the kernel is compiled and launched."""
+    """Compilation and launch parameters of the kernel."""
 
     resident: bool  # both tables of a head in shared memory
     shared_bytes: int

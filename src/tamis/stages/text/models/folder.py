@@ -173,7 +173,7 @@ def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -
 
 
 class SentenceSettings(NamedTuple):
-    """How a model of sentence-transformers reads texts: None where it does not say."""
+    """Tokenizer settings of a sentence-transformers model; None if not set."""
 
     max_tokens: int | None
     lower_case: bool

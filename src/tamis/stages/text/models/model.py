@@ -28,8 +28,8 @@ from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import TokenBatch
 from tamis.stages.text.models.device import (
     AHEAD,
-    Ahead,
     Allowance,
+    PreparedInputs,
     TorchDevice,
     choose_device,
     run_batches,
@@ -49,7 +49,7 @@ LEAST_TOKENS = 16  # a text that is cut keeps so many
 
 
 class Network(Protocol):
-    """What a stage loads.
+    """A network that a model stage loads and runs.
 
     `packs`: texts are concatenated, without padding. `width`: values of a hidden state.
     """
@@ -301,7 +301,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             return self._n_tokens(texts[i])
 
         lengths = [self._n_tokens(t) for t in texts]
-        ahead = Ahead(lambda batch: network.prepare([texts[i] for i in batch.at], batch))
+        ahead = PreparedInputs(lambda batch: network.prepare([texts[i] for i in batch.at], batch))
         if self._device.kind != "cpu":
             ahead.make(lengths, self._allowance, AHEAD)
         batches = run_batches(

@@ -26,10 +26,6 @@ class CaptionEnhancementStage(ChatModelStage):
     `prompt_variant` (default, av-surveillance) or `prompt_text` is the instruction. `captioning_model_variant` is
     accepted for compatibility with NeMo Curator: captions are found by their column. Other parameters as in
     CaptionGenerationStage.
-
-    `prompt_variant` (default, av-surveillance) or `prompt_text` is what it is told. `captioning_model_variant` is what
-    users of the original give: captions are found by their column, whoever wrote them. Other parameters as in
-    CaptionGenerationStage.
     """
 
     known_models = MODELS

@@ -24,10 +24,11 @@ class CaptionPreparationStage(VideoStage):
     frames a second of each window are chosen, evenly.
 
     Adds caption_windows (first and last frame, and the times of the chosen frames in seconds) and caption_prompt: the
-    text of `prompt_variant` (default, av, av-surveillance), or `prompt_text`. Frames are decoded by the stage that
-    captions, and there they are made into what its model takes: `model_variant` and `preprocess_dtype` are what users
-    of the original give. So is `generate_previews`, which changes nothing: a PreviewStage makes a preview of each clip,
-    whatever its windows.
+    text of `prompt_variant` (default, av, av-surveillance), or `prompt_text`.
+
+    The captioning stage decodes the frames and converts them for its model: `model_variant` and `preprocess_dtype` are
+    accepted for compatibility with NeMo Curator. So is `generate_previews`, which has no effect: a PreviewStage makes
+    one preview of each clip.
     """
 
     model_variant: str = "qwen2.5"

@@ -1,4 +1,4 @@
-"""What models are asked about clips, by name."""
+"""Prompts of caption models, by name."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where clips begin and end, how they are written, and which of their frames are looked at."""
+"""Boundaries of clips, their encoding, and the choice of their frames."""

@@ -1,4 +1,4 @@
-"""The measures of motion as functions, under the names that users of the original import.
+"""The measures of motion as functions, under the names of NeMo Curator.
 
 `video`: the path of a video.
 """

@@ -1,4 +1,4 @@
-"""What the video stages with a network share: a GPU where there is one, else a core; and files of weights by name."""
+"""Device (a GPU if there is one, else a core) and weight files of video stages with a network."""
 
 from __future__ import annotations
 

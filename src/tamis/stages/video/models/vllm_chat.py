@@ -1,4 +1,4 @@
-"""The same questions to a model in vLLM, where that is installed. Never imported without it.
+"""Chat models in vLLM, with the interface of Captioner and TextWriter; imported only if vLLM is installed.
 
 vLLM's engine runs inside the worker and not in a process of its own, so that it counts against the worker's budget,
 ends with it, and puts batches together the same way each time. Of the GPU it takes what the worker was given.
@@ -62,7 +62,7 @@ def _sampling(max_tokens: int) -> Any:
 
 
 class VllmCaptioner:
-    """As Captioner: images in the order of time, then the question."""
+    """Like Captioner: images in the order of time, then the question."""
 
     def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
         self._model = _engine(folder, {"limit_mm_per_prompt": {"image": _MOST_IMAGES}, **settings})

@@ -1,4 +1,4 @@
-"""What a download is made of: URLs, files, records, documents.
+"""Parts of a download: URLs, files, records, documents.
 
 Subclass the four small classes, or use those that ship.
 """

@@ -14,7 +14,7 @@ class Skips:
     """Mixed into iterators and extractors. Needs no __init__: user classes rarely call one."""
 
     record_offset: int = 0
-    """Where the record that an iterator gave last begins in its file, as stored; 0 where that is not known."""
+    """Offset of the last returned record in its file, as stored; 0 if unknown."""
 
     def _skip(self, reason: str, n: int = 1) -> None:
         """Count records that are left out."""

@@ -203,7 +203,7 @@ class _Pages:
 
     @property
     def _offset(self) -> int:
-        """Where the data begins in the file; of a compressed one its stream."""
+        """Offset of the data in the file; in a compressed file, offset of its stream."""
         return self._stream.place - (len(self._data) if self._stream.codec is None else 0)
 
     def _find_page(self) -> bool:
@@ -240,7 +240,7 @@ class _PageParser:
         self._base, self._n_fed, self._stream_offset = offset - len(root), 0, -1
         self._done: list[_Page] = []
         self.page_offset = offset
-        """Where the page at hand, or the last one, begins in the file or in which stream."""
+        """Offset of the current or last page in the file, or of its stream."""
         self._refused_at = -1
         self.n_parsed = 0
         """Bytes of the last data before the fault in it, 1 at least."""
