@@ -19,9 +19,9 @@ from tamis._lazy import np, torch
 from tamis.errors import TamisError, UsageError, optional
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import TokenBatch
+from tamis.stages.text.models.cuda import moved, ready
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
-from tamis.stages.text.models.pinned import moved, ready
 from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:

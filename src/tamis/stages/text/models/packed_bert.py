@@ -15,7 +15,7 @@ from typing import Any
 from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
-from tamis.stages.text.models.cuda_stream import in_turn_with_torch
+from tamis.stages.text.models.cuda import in_turn_with_torch
 from tamis.stages.text.models.packed_deberta import Packed, pair
 
 _LEAST_CAPABILITY = (8, 0)  # flash attention

@@ -17,8 +17,7 @@ from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
 from tamis.stages.text.models import disentangled_attention as attention
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
-from tamis.stages.text.models.cuda_stream import in_turn_with_torch
-from tamis.stages.text.models.pinned import moved, ready
+from tamis.stages.text.models.cuda import in_turn_with_torch, moved, ready
 
 if TYPE_CHECKING:
     from torch import Tensor

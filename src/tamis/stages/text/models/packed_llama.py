@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
+from tamis.stages.text.models.cuda import moved
 from tamis.stages.text.models.packed_bert import why_not_fused
-from tamis.stages.text.models.pinned import moved
 
 if TYPE_CHECKING:
     from torch import Tensor
