@@ -74,6 +74,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/codespell src docs tests tools benchmarks examples *.md *.py
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""The guides of CONTRIBUTING.md run as they stand: their diffs apply to a copy of the sources, their programs pass there."""
+"""The guides of CONTRIBUTING.md run: their diffs apply to a copy of the sources, their programs pass there."""
 
 from __future__ import annotations
 

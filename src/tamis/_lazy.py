@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     import torch
-    import torch.nn.functional as F
+    import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 else:
 
     class _LazyModule:

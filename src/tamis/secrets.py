@@ -54,7 +54,7 @@ def kind_of(name: str) -> str:
     ['certain', 'certain', 'certain', 'certain', 'certain']
     >>> [kind_of(n) for n in ("key", "token", "auth", "sort_key", "wandb-key")]
     ['likely', 'likely', 'likely', 'likely', 'likely']
-    >>> names = ("text_field", "key_field", "password_file", "api_key_env", "max_tokens", "tokenizer", "author", "monkey")
+    >>> names = ("text_field", "key_field", "password_file", "api_key_env", "max_tokens", "tokenizer", "author")
     >>> [kind_of(name) for name in names]
     ['', '', '', '', 'likely', '', '', '']
     """

@@ -28,7 +28,7 @@ def sieve(
     Second paragraph.
 
     Example: tamis sieve a b
-    """
+    """  # noqa: D205 - a summary of two lines is what is tested
 
 
 def several(

@@ -1,6 +1,4 @@
-"""A simulated world for the supervisor: files that are lists of record sizes, and workers that fail in every way seen
-so far.
-"""
+"""A simulated world for the supervisor: files as lists of record sizes, and workers with every known fault."""
 
 from __future__ import annotations
 
@@ -244,7 +242,7 @@ class Simulation:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
     def node_goes(self, spec: NodeSpec) -> list[Action]:
-        """A machine vanishes with its processes; it, or another in its place, comes later."""
+        """Make a machine vanish with its processes; it, or another one, joins later."""
         for worker, process in list(self.processes.items()):
             if process.node != spec.id:
                 continue
@@ -283,7 +281,7 @@ class Simulation:
         return actions
 
     def send(self, worker: int, event: Callable[[], list[Action]]) -> None:
-        """A message, lost if its sender is gone by then."""
+        """Deliver a message, lost if its sender is gone by then."""
         self.soon(lambda: event() if worker in self.processes else [])
 
     def assign(self, worker: int, unit: Unit, fence: int, cap: int) -> None:

@@ -54,12 +54,12 @@ def test_what_repeats_to_a_tenth_of_a_megabyte_gives_one_number() -> None:
 
 
 def server(own_bytes: int, peak_bytes: int = 0) -> ServerMemory:
-    """The forking server as it was measured, with nothing beside it."""
+    """Return the forking server as measured, without other processes."""
     return ServerMemory(own_bytes, 0, peak_bytes)
 
 
 def named(measured: ServerMemory) -> int:
-    """The number in the refusal of a budget that is much too small."""
+    """Return the number in the refusal of a budget that is much too small."""
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
     with pytest.raises(BudgetError) as caught:
         share_budget(MB, measured, RunSettings(), Record(), job)

@@ -16,7 +16,7 @@ def plain(file: int, start: int, end: int) -> Piece:
 
 
 def drawn(cells: Cells, *units: Unit) -> list[tuple[int, int, int, int, int]]:
-    """Waiting, running, committed, quarantined, split of every cell that changed."""
+    """Return waiting, running, committed, quarantined and split of every cell that changed."""
     return [row[3:] for row in cells.changed(units)]
 
 

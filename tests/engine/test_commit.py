@@ -48,7 +48,7 @@ def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Comm
 
 
 def prepare(tmp_path: Path) -> tuple[RunDir, list[CommitPartition | ReplaceFile]]:
-    """An output with a committed file and a foreign one, and a group of three commits to make."""
+    """Return an output with a committed file and a foreign one, and a group of three pending commits."""
     folder = RunDir(str(tmp_path / "out"))
     folder.open()
     commit_group([make_job(folder, 1, "one\n")], folder.output, folder.quarantine, folder.log)

@@ -145,9 +145,7 @@ def test_expanding_the_rest_of_a_file_leaves_its_beginning_alone() -> None:
 
 
 def test_files_on_both_sides_of_a_finished_one_are_two_partitions() -> None:
-    """In one, they would come out together, and the finished file behind them: documents were numbered in another order
-    then.
-    """
+    """In one unit they would come out together, before the finished file: documents would be reordered."""
     files = [(PieceKind.BYTES, 10)] * 5
     assert everything(cursor(*files, done=[(2, 0, 10, False)]), 100) == [
         [(0, 0, 10), (1, 0, 10)],

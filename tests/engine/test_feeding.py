@@ -33,7 +33,7 @@ def run_feed(
     max_record_bytes: int,
     kind: PieceKind = PieceKind.STREAM,
 ) -> tuple[list[Piece], Done]:
-    """The blocks handed out and the report; blocks lie next to `path`."""
+    """Return the blocks handed out and the report; blocks are stored next to `path`."""
     folder = os.path.dirname(path)
     unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
     blocks: list[Piece] = []

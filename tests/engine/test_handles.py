@@ -1,6 +1,4 @@
-"""Descriptors and threads as the supervisor counts them: the stage that keeps them, the note, when a worker is
-replaced.
-"""
+"""Descriptors and threads as the supervisor counts them: the leaking stage, the note, the replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ def report(descriptors: int = 10, threads: int = 1, keeps: tuple[int, int] = (0,
 
 
 def drive(handles: Handles, worker: Worker, n: int, per_unit: tuple[int, int], end: int = 1 << 30) -> list[Note]:
-    """A worker does `n` units, each of which leaves so many descriptors and threads, up to `end` of them."""
+    """Let a worker do `n` units, each of which leaks this many descriptors and threads, up to `end`."""
     notes: list[Action] = []
     for _ in range(n):
         worker.n_units += 1

@@ -66,7 +66,7 @@ def described(
 
 
 def copied(stages: list[StageDescription], replaced: str = "", by: str = "") -> list[StageDescription]:
-    """The description as it comes back from a plan, with a text replaced in it."""
+    """Return the description as read back from a plan, with a text replaced in it."""
     text = json.dumps([stage.to_dict() for stage in stages])
     assert replaced in text
     return [StageDescription(**entry) for entry in json.loads(text.replace(replaced, by) if replaced else text)]
@@ -289,7 +289,7 @@ BASES = (
 
 
 def own_package(folder: Path, n: int, monkeypatch: pytest.MonkeyPatch, **edited: tuple[str, str]) -> Any:
-    """A package of the user's own, with the text of some of its modules edited.
+    """Make a package of the user's own, with the text of some of its modules edited.
 
     Names are new: nothing is imported twice.
     """

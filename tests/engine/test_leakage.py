@@ -44,7 +44,7 @@ def held(python: int = 0, python_type: str = "bytes", **stages: int) -> Held:
 def drive(
     leakage: Leakage, n: int, leak: int = 100 * KB, worker: int = 1, first: int = 0, probe: Held | None = None
 ) -> list[Note]:
-    """A worker does n units; those that are to be probed are."""
+    """Let a worker do n units, some of which are probed."""
     notes = []
     for i in range(first, first + n):
         work = unit()

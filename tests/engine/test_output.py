@@ -24,7 +24,7 @@ from tamis.tasks import DocumentBatch
 
 
 def cut_into(folder: Path, lines: list[str], n_lines: int) -> Path:
-    """A folder of files of `n_lines` lines each; each will be a partition."""
+    """Make a folder of files of `n_lines` lines each; each becomes a partition."""
     folder.mkdir()
     for i in range(0, len(lines), n_lines):
         (folder / f"{i:06d}.jsonl").write_text("".join(line + "\n" for line in lines[i : i + n_lines]))
@@ -55,9 +55,7 @@ class LongOnes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @pytest.mark.parametrize("n_lines", [2, 5, 40])
 def test_a_field_that_only_dropped_documents_have_is_no_column(tmp_path: Path, n_lines: int) -> None:
-    """As if the filter had been a run of its own: whatever the cut, and whether a partition loses some documents or
-    all.
-    """
+    """The output is that of a separate filter run, whatever the cut and whichever partitions lose documents."""
     records = [{"text": "long text"} if i % 4 == 0 or i > 35 else {"text": "x", "extra": i} for i in range(40)]
     source = cut_into(tmp_path / "in", [json.dumps(r) for r in records], n_lines)
     (tmp_path / "apart").mkdir()
@@ -101,7 +99,7 @@ drifting = st.sampled_from(
 
 @st.composite
 def files(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Records whose columns drift: each column draws its values from few kinds."""
+    """Make records whose columns drift: each column draws its values from few kinds."""
     kinds = {name: [draw(drifting) for _ in range(draw(st.integers(1, 2)))] for name in ("x", "y")}
     records = []
     for _ in range(draw(st.integers(1, 8))):

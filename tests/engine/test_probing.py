@@ -66,7 +66,7 @@ DATA = b"".join(b'{"id": %d,  "t":"word %d"}\n' % (i, i) for i in range(100))
 def run(
     folder: Path, stages: list[ProcessingStage[Any, Any]], probe: bool, **place: Any
 ) -> tuple[Done, dict[str, Any]]:
-    """The report, and what was written by kind."""
+    """Return the report, and what was written by kind."""
     staged = folder / f"staged{probe}"
     staged.mkdir()
     (folder / "in.jsonl").write_bytes(DATA)

@@ -295,6 +295,6 @@ def test_recast_joins_and_rewrites(tmp_path: Path) -> None:
 
 
 def output_of(folder: Path, made: UnitRunner, files: list[dict[str, Any]]) -> str:
-    """The union once more, from files of which some are rewritten already: nothing changes."""
+    """Join schemas again, of files of which some are rewritten already: nothing changes."""
     work = unit(folder, b"", mode=Mode.RECAST, recast=Recast([json.dumps([f.schema, f.observed]) for f in files]))
     return str(run(made, work)[0].schema)

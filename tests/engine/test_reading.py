@@ -224,9 +224,7 @@ def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_
 def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, declared: float
 ) -> None:
-    """Whatever the footer declares and however small blocks are: nothing is handed out twice, and all rows are read
-    once.
-    """
+    """Whatever the footer declares and however small blocks are, all rows are read exactly once."""
     n, path = 12_000, tmp_path / "x.parquet"
     text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1000]))
     pq.write_table(pa.table({"text": text}), path, row_group_size=4000)

@@ -35,7 +35,7 @@ def unit(
 
 
 def after(made: Unit, *kinds: str, had_all: bool = False) -> tuple[list[str], Unit]:
-    """What is decided after these failures, one after the other, and the unit as it is then."""
+    """Return the decisions after these consecutive failures, and the resulting unit."""
     found = []
     for kind in kinds:
         decision = decide(made, Failure(FailureKind(kind), "e", "s"), had_all)

@@ -21,7 +21,7 @@ FILES = st.lists(
 
 
 def pieces(files: list[tuple[PieceKind, int]], shard: Shard, block: int) -> list[tuple[int, int, int]]:
-    """What a run of this shard hands out."""
+    """Return what a run of this shard hands out."""
     listed, kinds = FileList(), [k for k, _ in files]
     for i, (_, size) in enumerate(files):
         listed.append(f"in{i}", size, 0)

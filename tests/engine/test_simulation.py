@@ -91,7 +91,7 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
 
 
 def on_nodes(rng: random.Random, config: Config) -> Config:
-    """A cluster: the first node is as the one machine would be, others have less."""
+    """Return a cluster: the first node is like the single machine, others have less."""
     config.nodes = []
     config.in_all = [rng.random() < 0.5 for _ in config.fixed_workers]
     alike = rng.random() < 0.5
@@ -118,7 +118,7 @@ def on_nodes(rng: random.Random, config: Config) -> Config:
 
 
 def run_seed(seed: int, fired: Counter[str]) -> World:
-    """Runs until one ends by itself, on the complement of what those before it committed."""
+    """Repeat runs until one ends by itself, each on the complement of earlier commits."""
     rng = random.Random(seed)
     world = make_world(rng)
     for attempt in range(6):
@@ -191,7 +191,7 @@ def test_a_record_that_ends_its_worker_is_not_called_too_large(seed: int) -> Non
 
 
 def run_too_large(seed: int) -> None:
-    """One record that no memory of the first run can hold: everything else is done, and a larger budget does the rest."""
+    """One record does not fit the first run: everything else is done, and a larger budget does the rest."""
     rng = random.Random(seed)
     world = make_world(rng)
     world.n_segments = 1

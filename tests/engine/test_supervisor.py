@@ -357,7 +357,7 @@ def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
 
 
 def starved(s: Supervisor, a: AssignUnit, now_s: float, **more: Any) -> list[Action]:
-    """A feeder fails for want of memory and is gone."""
+    """Let a feeder fail for want of memory and exit."""
     failed = Failure(FailureKind.MEMORY, "MemoryError: .", **more)
     return supervise.failed(s, a.worker, a.fence, failed, now_s) + supervise.died(
         s, a.worker, "exit status 77", 0, now_s
@@ -365,7 +365,7 @@ def starved(s: Supervisor, a: AssignUnit, now_s: float, **more: Any) -> list[Act
 
 
 def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> AssignUnit:
-    """The feeder's next attempt: workers that are told to go go, one that is started gets ready."""
+    """Start the feeder's next attempt: stopped workers exit, a started one becomes ready."""
     for _ in range(10):
         found = [a for a in actions if isinstance(a, AssignUnit) and a.unit.mode is Mode.FEED]
         if found:
@@ -528,8 +528,10 @@ def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Superv
 def units_of(
     n_bytes: int, *s_per_mb: float, slots: int = 1, setup_s: float = 0.0, **more: Any
 ) -> list[tuple[int, float]]:
-    """Bytes of the input and seconds of the units of a run, by when they are done: each segment takes so long for a MB
-    of the input, each worker so long to be set up. Of what the first segment reads, the next one gets a hundredth.
+    """Return input bytes and seconds of the units of a run, by the time they are done.
+
+    Each segment takes a fixed time per MB of the input, each worker one to be set up. Of what the first segment reads,
+    the next one gets a hundredth.
     """
     files = FileList()
     files.append("in0", n_bytes, 0)
@@ -580,9 +582,7 @@ def test_units_of_fast_stages_are_as_large_as_memory_allows() -> None:
 
 
 def test_a_unit_of_a_slow_stage_takes_two_minutes_at_most() -> None:
-    """At this rate 32 MB would take longer than the timeout of half an hour: the worker would be stopped, again and
-    again.
-    """
+    """At this rate 32 MB would take longer than the timeout, and the worker would be stopped again and again."""
     seconds = [seconds for _, seconds in units_of(400 * MB, 60.0)]
     assert 110 < max(seconds) <= 120.1
     assert seconds[len(seconds) // 2] > 110

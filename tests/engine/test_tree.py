@@ -27,7 +27,7 @@ SERVER = (
 
 @pytest.fixture
 def family() -> Iterator[tuple[int, int]]:
-    """A server and its worker: their pids."""
+    """Start a server and its worker; return their pids."""
     with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         worker = int(server.stdout.readline())

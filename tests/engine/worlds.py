@@ -79,7 +79,7 @@ class World:
         self.covered += action.covered
 
     def check_log(self) -> None:
-        """What the log covers is what was committed: no more, no less. A resumed run depends on it."""
+        """Check that the log covers exactly what was committed, which a resumed run depends on."""
         covered = {(i, self.files[i].starts[r]) for i, a, b, _ in self.covered for r in self.files[i].within(a, b)}
         assert covered == self.written | self.quarantined | self.gone
 

@@ -45,18 +45,18 @@ pipeline.run(LocalExecutor(), memory=memory, workers=int(workers))
 def target(
     source: Path, output: Path, memory: str, workers: str, blocksize: str, seconds_per_batch: float
 ) -> list[str]:
-    """The command that runs TARGET."""
+    """Return the command that runs TARGET."""
     return [sys.executable, "-c", TARGET, str(source), str(output), memory, workers, blocksize, str(seconds_per_batch)]
 
 
 def env(**more: str) -> dict[str, str]:
-    """The environment of a script that uses the package and the stages of this folder."""
+    """Return the environment of a script that uses the package and the stages of this folder."""
     paths = [SOURCE, ROOT, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **more}
 
 
 def document(i: int, n_words: int = 12) -> bytes:
-    """A record that is not written the way a JSON library would write it, so that re-encoding shows."""
+    """Return a record that is not formatted as a JSON library would, so that re-encoding shows."""
     words = " ".join(f"w{(i * 7919 + k * 104729) % 99991}" for k in range(n_words + i % 7))
     return b'{ "id":%d,  "text" : "%s \\u00e9 %d", "n":1.50e1 }' % (i, words.encode(), i)
 
@@ -157,7 +157,7 @@ def quarantine(output: Path) -> list[dict[str, Any]]:
 
 
 def events(output: Path) -> list[tuple[str, dict[str, Any]]]:
-    """What the run database noted, in order."""
+    """Return the events of the run database, in order."""
     db = sqlite3.connect(output / "_tamis" / "run.sqlite")
     try:
         return [(kind, json.loads(data)) for kind, data in db.execute("select kind, data from events order by rowid")]

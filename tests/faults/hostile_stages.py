@@ -183,7 +183,7 @@ def nameless_file(n_bytes: int, path: str) -> None:
 
 
 def lingering(n_bytes: int, path: str) -> None:
-    """A daemon, a file in shared memory, and a long time: for whoever ends the run meanwhile.
+    """Leave a daemon and a file in shared memory, and wait, so that the run can be killed meanwhile.
 
     `path`: a folder, to tell of them.
     """

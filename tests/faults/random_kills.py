@@ -1,4 +1,4 @@
-"""Random kills over all kinds of jobs: `make torture-kills-long KILLS=1000`, or
+"""Kill jobs of all kinds at random instants: `make torture-kills-long KILLS=1000`.
 
     python -m tests.faults.random_kills --kills 1000 [--minutes 38] [--seed 1] [--kinds copy-gz,fuzzy] [--folder DIR]
 
@@ -239,7 +239,7 @@ def _digest(data: bytes) -> str:
 
 
 def leftovers(scratch: Path, output: Path) -> list[str]:
-    """What a finished run should have removed."""
+    """Return what a finished run should have removed."""
     found = [str(p.relative_to(scratch)) for p in scratch.rglob("*")] if scratch.exists() else []
     staged = output / "_tamis" / "staged"
     return found + [f"staged/{p.name}" for p in (staged.iterdir() if staged.exists() else ())]
@@ -360,7 +360,7 @@ class Killer:
 
 
 def table(rows: dict[str, Row]) -> list[str]:
-    """The result by kind of job, and in all."""
+    """Return the result by kind of job, and in all."""
     head = (
         f"{'kind':16} {'outputs':>7} {'starts':>6} {'kills':>5} {'differing':>9} {'leftovers':>9} {'failed':>6} "
         f"{'seconds':>7}"

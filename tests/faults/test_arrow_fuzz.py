@@ -33,7 +33,7 @@ TAG = re.compile(r"<(\d+)>")
 
 
 def arrow_file(number: int, rng: random.Random, is_plain: bool = False) -> bytes:
-    """A file or stream of N records in three batches; each of three columns says which file it is of."""
+    """Make a file or stream of N records in three batches; each of three columns names its file."""
     how, codec = ("file", None) if is_plain else FORMS[number % len(FORMS)]
     texts = [f"<{number}> record {i} " + "word " * rng.randrange(9) for i in range(N)]
     columns: dict[str, Any] = {"text": texts, "id": [f"<{number}> {i}" for i in range(N)]}
@@ -78,7 +78,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def tag_of(row: dict[str, Any]) -> int | None:
-    """The file that most of the values of a record name."""
+    """Return the file that most of the values of a record name."""
     tags = Counter(m[1] for value in row.values() if isinstance(value, str) and (m := TAG.search(value)))
     return int(tags.most_common(1)[0][0]) if tags else None
 

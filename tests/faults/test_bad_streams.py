@@ -151,7 +151,7 @@ def test_not_compressed_at_all(tmp_path: Path) -> None:
 
 
 def test_input_of_which_nothing_can_be_read_is_never_a_success(tmp_path: Path) -> None:
-    """Whatever the limit: two files that are no gzip, and one that is fine but needs a larger window than there may be."""
+    """Whatever the limit: two files that are no gzip, and one that needs too large a window."""
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("a", "b"):

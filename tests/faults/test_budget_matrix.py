@@ -1,6 +1,4 @@
-"""No command goes over its budget, whatever its budget, its job and its history: every cell of the matrix, seen from
-outside.
-"""
+"""No command exceeds its budget, whatever its job and history: every cell of the matrix, seen from outside."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A few documents, and a home with kernels in it: a hostile stage needs no more to be hostile."""
+    """Make a few documents, and a home with kernels in it: a hostile stage needs no more."""
     folder = tmp_path_factory.mktemp("hostile")
     make_input(folder / "in", _FEW_BYTES)
     assert [cell.status for cell in run_cells("copy", BUDGETS[-1], folder / "in", folder)] == [0, 0]

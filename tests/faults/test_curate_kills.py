@@ -1,6 +1,4 @@
-"""kill -9 in every pass of a curation, then the same command again with other workers and another budget: the same
-content hash.
-"""
+"""SIGKILL in every pass of a curation, then the same command with other settings: the same content hash."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ def disturb(run: subprocess.Popen[str], output: Path, phase: str, victim: str, r
 
 
 def finished(run: subprocess.Popen[str], disturbed: bool = False) -> dict[str, Any] | None:
-    """What it said; None where it, or a process it cannot do without, was killed."""
+    """Return its output; None if it, or a process it cannot do without, was killed."""
     try:
         text, _ = run.communicate(timeout=200)
     finally:

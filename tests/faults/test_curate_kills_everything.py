@@ -67,7 +67,7 @@ def start(recipe: Path, output: Path, memory: str = "512MB", workers: str = "2")
 
 
 def place(output: Path, run: int) -> str:
-    """What it does now, by what lies in its folders."""
+    """Return what it does now, judged by the content of its folders."""
     folder = output / "_tamis"
     if (folder / "curation.json").exists():
         return "end"
@@ -89,7 +89,7 @@ def _age(path: Path) -> float:
 
 
 def finished(run: subprocess.Popen[str], disturbed: bool = False) -> dict[str, Any] | None:
-    """What it said; None where it, or a process it cannot do without, was killed."""
+    """Return its output; None if it, or a process it cannot do without, was killed."""
     try:
         text, _ = run.communicate(timeout=300)
     finally:
@@ -105,7 +105,7 @@ def finished(run: subprocess.Popen[str], disturbed: bool = False) -> dict[str, A
 
 
 def kill(run: subprocess.Popen[str], rng: random.Random) -> None:
-    """The driver, one of its processes, or all there are."""
+    """Kill the driver, one of its processes, or all of them."""
     try:
         others = [p.pid for p in psutil.Process(run.pid).children(recursive=True)]
     except psutil.Error:

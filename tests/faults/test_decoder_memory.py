@@ -1,6 +1,4 @@
-"""Streams and tables whose decoding takes much memory: each ends in documents, in quarantine, or in a refusal with its
-name and a number.
-"""
+"""Streams and tables that are expensive to decode end in documents, in quarantine, or in a refusal with a number."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ MB = 1_000_000
 
 
 def long_window(path: Path, lines: list[bytes]) -> None:
-    """A small file that nevertheless needs a window of 128 MiB, as zstd --long=27 makes them."""
+    """Make a small file that needs a window of 128 MiB, as zstd --long=27 writes them."""
     window = zstandard.ZstdCompressionParameters.from_level(1, window_log=27)
     packer = zstandard.ZstdCompressor(compression_params=window).compressobj()
     path.write_bytes(b"".join(packer.compress(line + b"\n") for line in lines) + packer.flush())

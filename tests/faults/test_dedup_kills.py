@@ -1,5 +1,4 @@
-"""kill -9 in every pass of a fuzzy deduplication, then the same command again: the survivors are those of an
-undisturbed run.
+"""SIGKILL in every pass of a fuzzy deduplication, then the same command: the same survivors.
 
 Victims are the process that drives the passes, the process that decides between them and the one they are all forked
 from; the workers of a pass are those of any run (test_kills.py). Every restart may have other workers and another
@@ -38,7 +37,7 @@ PHASES = ("keys", "decision", "texts", "removal")
 
 
 def write_corpus(folder: Path) -> Path:
-    """Some 13 MB; every third document is an edited copy of another one.
+    """Write some 13 MB; every third document is an edited copy of another one.
 
     One file is compressed: texts are then collected in a pass.
     """
@@ -199,7 +198,7 @@ def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
     Killer(old, tmp_path / "old-out", random.Random(1), ["--index", str(index)]).run([])
 
     def added(name: str, plan: list[tuple[str, str]], n_missed: int = 0) -> tuple[Killer, object]:
-        """A run that uses a copy of the index and adds to it, and what it leaves."""
+        """Run with a copy of the index and add to it; return what it leaves."""
         place = tmp_path / name
         shutil.copytree(index, place / "index")
         more = ["--against", str(place / "index"), "--append"]

@@ -1,4 +1,4 @@
-"""Real workers whose stages keep memory of every partition: the leak is named, workers are replaced, nothing is lost."""
+"""Real workers whose stages leak: the leak is named, workers are replaced, nothing is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KB64, MB = 64_000, 1_000_000
 
 
 def _run(tmp_path: Path, *stages: Any, n: int = N_PARTITIONS, **settings: Any) -> Any:
-    """A pipeline over `n` tiny files, one per partition."""
+    """Return a pipeline over `n` tiny files, one per partition."""
     for i in range(n):
         write_lines(tmp_path / "in" / f"{i:04}.jsonl", documents(4, first=4 * i))
     return execute(

@@ -1,6 +1,4 @@
-"""Stages whose need of memory does not depend on the documents: fewer workers, large partitions, or a refusal with the
-number.
-"""
+"""Stages that need memory whatever the documents: fewer workers, large partitions, or a refusal with the number."""
 
 from __future__ import annotations
 
@@ -53,7 +51,8 @@ def test_size_alone_decides_what_is_quarantined_and_the_rest_is_named_with_its_s
     with pytest.raises(Incomplete) as caught:
         execute(tmp_path / "in", tmp_path / "out", [WordList()], settings={"memory": "300MB", "max_record": "18MB"})
     assert re.search(
-        r"one record of .*a.jsonl \(at 20000036, 15000011 bytes\) does not fit the memory budget even alone, in stage 'word_list': .*"
+        r"one record of .*a.jsonl \(at 20000036, 15000011 bytes\) does not fit the memory budget even alone, in "
+        r"stage 'word_list': .*"
         r"set max_record below its size to quarantine it, or run again with --memory \d+MB or more",
         str(caught.value),
     )

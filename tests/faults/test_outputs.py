@@ -56,7 +56,7 @@ def test_output_without_permission(source: Path, tmp_path: Path) -> None:
 # -- disk full --------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 1.5 MB."""
+    """Mount a tmpfs of 1.5 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() != 0:

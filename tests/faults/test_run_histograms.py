@@ -35,7 +35,8 @@ from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 
 source, output, blocksize, workers = sys.argv[1:]
-pipeline = Pipeline("killed", stages=[DocumentReader(source, blocksize=blocksize), *stages(), Slow(0.05), JsonlWriter(output)])
+reader, writer = DocumentReader(source, blocksize=blocksize), JsonlWriter(output)
+pipeline = Pipeline("killed", stages=[reader, *stages(), Slow(0.05), writer])
 pipeline.run(LocalExecutor(), memory="512MB", workers=int(workers), quarantine_limit="50%")
 """
 
@@ -71,7 +72,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(output: Path) -> Table:
-    """The histograms of a run by bin, after checking that the manifest and the run database say the same."""
+    """Return the histograms of a run by bin, after checking that manifest and run database agree."""
     shown = manifest(output)["histograms"]
     with sqlite3.connect(output / "_tamis" / "run.sqlite") as db:
         rows = db.execute("SELECT stage, name, kind, bins FROM histograms").fetchall()

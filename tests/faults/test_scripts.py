@@ -56,7 +56,8 @@ def short(task):
 
 
 pipeline = Pipeline("script")
-pipeline.add_stage(JsonlReader(sys.argv[1], blocksize="64KiB")).add_stage(Twice()).add_stage(short).add_stage(JsonlWriter(sys.argv[2]))
+pipeline.add_stage(JsonlReader(sys.argv[1], blocksize="64KiB")).add_stage(Twice()).add_stage(short)
+pipeline.add_stage(JsonlWriter(sys.argv[2]))
 tasks = pipeline.run(memory="512MB")
 print("files", len(tasks), sum(len(t.data) for t in tasks))
 """

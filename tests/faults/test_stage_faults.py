@@ -1,4 +1,4 @@
-"""Stages that raise, hang, leak, exit, crash, hoard memory or talk too much: one bad record never takes others with it."""
+"""Stages that raise, hang, leak, exit, crash or hoard memory: one bad record never takes others with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _trigger(word: str, i: int = 0) -> bytes:
 
 
 def _input(tmp_path: Path, word: str, n: int, at: tuple[int, ...]) -> tuple[Path, list[bytes], list[bytes]]:
-    """A file with trigger records at these places; returns it, the good lines and the triggers."""
+    """Make a file with trigger records at these positions; return it, the good lines and the triggers."""
     good = documents(n)
     lines, triggers = list(good), [_trigger(word, i) for i in range(len(at))]
     for place, trigger in zip(at, triggers, strict=True):

@@ -1,6 +1,4 @@
-"""kill -9 while videos are split, twenty times, then the same command again: the same clips, none twice, nothing
-half-written.
-"""
+"""SIGKILL while videos are split, twenty times, then the same command: the same clips, none twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""WARC files with random damage: every byte and every record is accounted for, and what was not hit is read, also
-through writing.
-"""
+"""WARC files with random damage: every byte and record is accounted for, and undamaged ones are read."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ class Mutant:
 
 
 def mutant(seed: int) -> Mutant:
-    """A file of some records with one to three kinds of damage."""
+    """Make a file of some records with one to three kinds of damage."""
     rng = random.Random(seed)
     codec = rng.choice(CODECS)
     blocks, parts, whole = {}, [], set()
@@ -128,7 +126,7 @@ def check(seed: int) -> Mutant:
 
 
 def _check_places(found: Mutant, items: list[WarcRecord | WarcFault]) -> None:
-    """What follows a fault begins where it ends; records begin where they are stored; nothing overlaps."""
+    """Check that reading resumes where a fault ends, records begin where they are stored, and nothing overlaps."""
     end: int | None = 0  # of the last fault; of a record, no item tells it
     position = 0
     for item in items:

@@ -1,5 +1,8 @@
 """GPUs through a pretended NVML and a pretended nvidia-smi: only the border to the driver is replaced."""
 
+# The fake driver has the names of the real one.
+# ruff: noqa: N802
+
 from __future__ import annotations
 
 import os

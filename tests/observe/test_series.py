@@ -30,10 +30,10 @@ from tamis.observe.series import SeriesError, open_series
 
 VERSION_1 = """
 CREATE TABLE events (at REAL, kind TEXT, data TEXT);
-CREATE TABLE samples (at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER, dropped INTEGER,
-  quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT);
-CREATE TABLE units (at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER, largest_record INTEGER,
-  peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL);
+CREATE TABLE samples (at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER,
+  dropped INTEGER, quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT);
+CREATE TABLE units (at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER,
+  largest_record INTEGER, peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL);
 INSERT INTO samples VALUES (5.0, 100, 500, 1, 1, 0, 0, 10, 90, 0, '{"1": 60}');
 INSERT INTO samples VALUES (6.0, 200, 500, 2, 2, 0, 0, 20, 80, 1, '{"1": 160}');
 INSERT INTO events VALUES (5.5, 'split', '{"text": "cut in two"}');

@@ -132,7 +132,7 @@ class FaultyProxy:
             def _close(self) -> None:
                 self.close_connection = True
 
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -31,7 +31,7 @@ _SAMPLE_S = 0.005
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class profile:
+class profile:  # noqa: N801 - a context manager, read as a verb
     """Measure a block: what it took at most, and what it left behind. Filled in when the block ends, also by an error.
 
     before_bytes     resident bytes when the block began
@@ -156,7 +156,7 @@ def _decorate(function: Callable[..., Any], kept: profile) -> Any:
     return generator if inspect.isgeneratorfunction(function) else plain
 
 
-class scope(profile):
+class scope(profile):  # noqa: N801 - the same
     """Measure a block and release memory at its end, also when it raises; a `profile` without a release before it.
 
     >>> with scope("load") as s:

@@ -86,8 +86,10 @@ def commit_of(folder: Path, output_name: str) -> Commit | None:
 def first_name(output_name: str) -> str:
     """Return the name that an output file had before it was rewritten, here or in a bucket.
 
-    >>> first_name("part-1.r.parquet"), first_name("part-1.r2.arrow"), first_name("part-1.r-0a1b2c3d.parquet"), first_name("part-1.parquet")
-    ('part-1.parquet', 'part-1.arrow', 'part-1.parquet', 'part-1.parquet')
+    >>> first_name("part-1.r.parquet"), first_name("part-1.r2.arrow")
+    ('part-1.parquet', 'part-1.arrow')
+    >>> first_name("part-1.r-0a1b2c3d.parquet"), first_name("part-1.parquet")
+    ('part-1.parquet', 'part-1.parquet')
     """
     return _REWRITTEN.sub("", output_name)
 

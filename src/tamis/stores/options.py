@@ -66,7 +66,8 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
     if credentials:
         raise UsageError(
             f"{who}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
-            "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) and leave it out"
+            "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) "
+            "and leave it out"
         )
     for part, known, section in (
         (options, _KNOWN, ""),

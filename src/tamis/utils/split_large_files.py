@@ -2,7 +2,8 @@
 
 Tamis itself needs none of this (it splits any file where it reads it); other tools do.
 
-    python -m tamis.utils.split_large_files --input-path big/ --file-type jsonl --output-path small/ --target-size-mb 128
+    python -m tamis.utils.split_large_files --input-path big/ --file-type jsonl --output-path small/ \
+        --target-size-mb 128
 
 The same as `tamis split`, for a file or a whole folder: cut between records, in bounded memory, chunks appear together.
 """

@@ -54,7 +54,8 @@ OWN = """
 every: 1h
 to: [log, pager]
 rules:
-  memory: {above: [90%, 900MB], for: 1min, level: critical, every: 30s, to: pager, do: [shrink, pause 90s], say: call Ann}
+  memory: {above: [90%, 900MB], for: 1min, level: critical, every: 30s, to: pager,
+    do: [shrink, pause 90s], say: call Ann}
   gpu: off
   disk: {on: false}
   too long: {measure: runtime, above: 8h, do: stop}
@@ -62,7 +63,8 @@ rules:
   leak: {do: recycle}
   slow parser: {measure: throughput, below: 0.3, only: parse}
 sinks:
-  pager: {webhook: "https://pager.example/x?y=1", headers: {Authorization: "Bearer ${env:TOKEN}"}, timeout: 5s, retries: 2}
+  pager: {webhook: "https://pager.example/x?y=1", headers: {Authorization: "Bearer ${env:TOKEN}"}, timeout: 5s,
+    retries: 2}
   script: {command: "notify 'two words' -x", timeout: 1min}
   listed: {command: [a b, "$HOME", ""]}
 """
@@ -128,49 +130,71 @@ WRONG = [
     ("{rule: {}}", "rule: unknown key 'rule'; did you mean rules? Accepted: every, rules, sinks, to"),
     ("{rules: []}", "rules: expected a mapping of names, at most 200"),
     ("{rules: {memory: 85%}}", "rules.memory: expected off, on, or a mapping of measure, above"),
-    ("{rules: {memory: {abov: 3}}}", "rules.memory.abov: unknown key 'abov'; did you mean above? Accepted: above, "
-                                     "below, do, "),
-    ("{rules: {memory: {above: lots}}}", "rules.memory.above: expected a limit such as 85%, 1GB, 5min or a number, "
-                                         "got 'lots'"),
+    (
+        "{rules: {memory: {abov: 3}}}",
+        "rules.memory.abov: unknown key 'abov'; did you mean above? Accepted: above, below, do, ",
+    ),
+    (
+        "{rules: {memory: {above: lots}}}",
+        "rules.memory.above: expected a limit such as 85%, 1GB, 5min or a number, got 'lots'",
+    ),
     ("{rules: {memory: {above: -5}}}", "rules.memory.above: expected a limit"),
     ("{rules: {memory: {above: .nan}}}", "rules.memory.above: expected a limit"),
     ("{rules: {memory: {above: []}}}", "rules.memory.above: expected one limit, or a list of up to 4, e.g. [5%, 1GB]"),
-    ("{rules: {memory: {for: soon}}}", "rules.memory.for: time: expected a time such as 30s, 5min, 2h or 1d, got 'soon'"),
+    (
+        "{rules: {memory: {for: soon}}}",
+        "rules.memory.for: time: expected a time such as 30s, 5min, 2h or 1d, got 'soon'",
+    ),
     ("{rules: {memory: {for: -1}}}", "rules.memory.for: time: expected a time from 0 to 366d, got -1"),
     ("{rules: {memory: {every: 0s}}}", "rules.memory.every: expected at least 1s between two alerts"),
     ("{rules: {memory: {level: bad}}}", "rules.memory.level: unknown value 'bad'; accepted: critical, warning"),
-    ("{rules: {memory: {do: explode}}}", "rules.memory.do: unknown remedy 'explode'; accepted: pause, recycle, "
-                                         "shrink, stop; pause"),
+    (
+        "{rules: {memory: {do: explode}}}",
+        "rules.memory.do: unknown remedy 'explode'; accepted: pause, recycle, shrink, stop; pause",
+    ),
     ("{rules: {memory: {do: [pause 2h]}}}", "rules.memory.do.0: pause: expected a time above 0 and up to 3600s"),
     ("{rules: {memory: {do: shrink 5}}}", "rules.memory.do: unknown remedy 'shrink 5'"),
     ("{rules: {memory: {on: maybe}}}", "rules.memory.on: expected true or false, got 'maybe'"),
     ("{rules: {memory: {to: 5}}}", "rules.memory.to: expected the name of a sink (log, terminal, or your own), got 5"),
-    ("{rules: {memory: {measure: x}}}", "rules.memory.measure: unknown value 'x'; accepted: cgroup_memory, disk, "
-                                        "dropped, "),
+    (
+        "{rules: {memory: {measure: x}}}",
+        "rules.memory.measure: unknown value 'x'; accepted: cgroup_memory, disk, dropped, ",
+    ),
     ('{rules: {"a\\nb": off}}', "rules: 'a\\nb' is no name: a letter, then up to 59 letters"),
     ("{sinks: {log: {command: a}}}", "sinks.log: 'log' is built in; choose another name"),
     ("{sinks: {s: {command: a, webhook: b}}}", "sinks.s: expected a mapping with either command: or webhook:"),
     ("{sinks: {s: {command: a, retries: 3}}}", "sinks.s.retries: unknown key 'retries'; accepted: command, timeout"),
     ("{sinks: {s: {command: []}}}", "sinks.s.command: expected a program and its arguments"),
-    ("{sinks: {s: {command: 'a \"b'}}}", "sinks.s.command: cannot be split into words (No closing quotation); write a "
-                                         "list"),
+    (
+        "{sinks: {s: {command: 'a \"b'}}}",
+        "sinks.s.command: cannot be split into words (No closing quotation); write a list",
+    ),
     ("{sinks: {s: {command: {a: b}}}}", "a.yaml:1: sinks.s.command: expected one value, got a list or mapping"),
     ("{sinks: {s: {command: [a, 5]}}}", "sinks.s.command: expected a program and its arguments"),
     ("{sinks: {s: {command: a, timeout: 1h}}}", "sinks.s.timeout: expected a time above 0 and up to 120s"),
-    ("{sinks: {s: {webhook: 'file:///etc/passwd'}}}", "sinks.s.webhook: expected an address that begins with http:// "
-                                                      "or https://"),
-    ("{sinks: {s: {webhook: 'ftp://a/b'}}}", "sinks.s.webhook: expected an address that begins with http:// or https://"),
+    (
+        "{sinks: {s: {webhook: 'file:///etc/passwd'}}}",
+        "sinks.s.webhook: expected an address that begins with http:// or https://",
+    ),
+    (
+        "{sinks: {s: {webhook: 'ftp://a/b'}}}",
+        "sinks.s.webhook: expected an address that begins with http:// or https://",
+    ),
     ("{sinks: {s: {webhook: 'http://'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'http://a:b/'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'http://[/'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'http://a/ b'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'https://me:pw@a/'}}}", "sinks.s.webhook: an address with a password in it is refused"),
-    ('{sinks: {s: {webhook: "https://a/", headers: {A: "b\\r\\nX: y"}}}}', "'A': expected a header name and one line "
-                                                                           "of ASCII text"),
+    (
+        '{sinks: {s: {webhook: "https://a/", headers: {A: "b\\r\\nX: y"}}}}',
+        "'A': expected a header name and one line of ASCII text",
+    ),
     ('{sinks: {s: {webhook: "https://a/", headers: {host: b}}}}', "'host' is set by Tamis; remove it"),
-    ('{sinks: {s: {webhook: "https://a/", retries: 99}}}', "sinks.s.retries: expected a whole number from 0 to 10, "
-                                                           "got 99"),
-]  # fmt: skip
+    (
+        '{sinks: {s: {webhook: "https://a/", retries: 99}}}',
+        "sinks.s.retries: expected a whole number from 0 to 10, got 99",
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
@@ -188,22 +212,32 @@ def test_a_wrong_name_is_told_with_its_own_line() -> None:
 
 
 UNFIT = [
-    ("{rules: {memory: {above: 5min}}}", "rules.memory: above: memory is compared with a share such as 85% or a size "
-                                         "such as 1GB"),
+    (
+        "{rules: {memory: {above: 5min}}}",
+        "rules.memory: above: memory is compared with a share such as 85% or a size such as 1GB",
+    ),
     ("{rules: {progress: {above: 5%}}}", "rules.progress: above: progress is compared with a time such as 5min"),
     ("{rules: {gpu: {below: 80}}}", "rules.gpu: below: 80 is more than everything; write 80% or a share up to 1"),
-    ("{rules: {hot: {measure: gpu_temperature, above: 1GB}}}", "above: gpu_temperature is compared with a number of "
-                                                               "degrees"),
+    (
+        "{rules: {hot: {measure: gpu_temperature, above: 1GB}}}",
+        "above: gpu_temperature is compared with a number of degrees",
+    ),
     ("{rules: {memory: {above: 5%, below: 1%}}}", "rules.memory: give above: or below:, not both"),
-    ("{rules: {memory: {measure: disk}}}", "the rule 'memory' is about memory; to watch disk, give the rule another "
-                                           "name"),
-    ("{rules: {memry: {above: 5%}}}", "'memry' is a new rule and must say what it measures; did you mean memory? "
-                                      "Accepted as measure:"),
+    (
+        "{rules: {memory: {measure: disk}}}",
+        "the rule 'memory' is about memory; to watch disk, give the rule another name",
+    ),
+    (
+        "{rules: {memry: {above: 5%}}}",
+        "'memry' is a new rule and must say what it measures; did you mean memory? Accepted as measure:",
+    ),
     ("{rules: {queue: {for: 5s}}}", "rules.queue: a new rule needs a limit: above: or below:"),
     ("{to: pager}", "to: there is no sink 'pager'; accepted: log, terminal"),
-    ("{rules: {memory: {to: [log, pagr]}}, sinks: {pager: {command: x}}}", "no sink 'pagr'; did you mean pager? "
-                                                                           "Accepted: log, pager"),
-]  # fmt: skip
+    (
+        "{rules: {memory: {to: [log, pagr]}}, sinks: {pager: {command: x}}}",
+        "no sink 'pagr'; did you mean pager? Accepted: log, pager",
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "message"), UNFIT)
@@ -315,12 +349,21 @@ KEYS = st.sampled_from(
     [*RULE_KEYS, "rules", "sinks", "every", "command", "webhook", "headers", "timeout", "retries", *MEASURES, "x"]
 )
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
-    st.sampled_from(["85%", "1GB", "5min", "-1s", "off", "log", "pause 5", "stop", "http://a/", "${env:X,y}", "${x", "???", "1e999%"]),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["85%", "1GB", "5min", "-1s", "off", "log", "pause 5", "stop", "http://a/", "${env:X,y}", "???", "1e999%"]
+    ),
+)
 TREES: Any = st.recursive(
-    SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.one_of(KEYS, st.text(max_size=3)), inner, max_size=3))
-)  # fmt: skip
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.one_of(KEYS, st.text(max_size=3)), inner, max_size=3)
+    ),
+)
 FILES = st.one_of(
     TREES,
     st.fixed_dictionaries({"rules": st.dictionaries(KEYS, st.dictionaries(KEYS, TREES, max_size=4), max_size=3)}),

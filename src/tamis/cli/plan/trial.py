@@ -1,6 +1,7 @@
 """A recipe tried on copies of the beginnings of its input files, for `tamis plan` and `tamis profile`.
 
-Copying needs pyarrow, and the calling process counts in the budget, so it has a process of its own (beginnings.py). So has
+Copying needs pyarrow, and the calling process counts in the budget, so it has a process of its own
+(beginnings.py). So has
 every configuration of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial
 begins with small partitions and no experience, and leaves none: what one learns must not help the next, and a few MB
 are no run to remember. Imports nothing heavy.

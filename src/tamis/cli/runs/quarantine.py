@@ -1,4 +1,4 @@
-"""`tamis quarantine`: the records that a run quarantined, where they are and why; and `--retry`, which runs it again after a fix.
+"""`tamis quarantine`: list the records that a run quarantined; `--retry` runs them again after a fix.
 
 A retry takes the raw bytes of every quarantined record, passes them through the recipe of the run (as it is now) and
 writes to a folder of its own, `<output>-retry` unless --into names another. The first output and its quarantine are not

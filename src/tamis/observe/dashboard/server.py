@@ -253,7 +253,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._say(404, "there is no such page")
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815 - a name of BaseHTTPRequestHandler
 
     def _fragments(self, range_: str, seen: str, wait: str) -> None:
         try:

@@ -16,9 +16,13 @@ from tamis.sizes import format_size
 
 MAX_BYTES = 4_800_000  # small enough to be mailed
 _CSS = """
-body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{margin-top:1rem}.head p{margin:.25rem 0}#cards{margin-top:1rem}.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}
-.devices{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:.4rem 1.4rem}.devices.many{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}td .bar{width:9rem;margin-top:.45rem}td p{margin:0 0 .3rem}
-@media (min-width:52rem){.pair{grid-template-columns:repeat(2,minmax(0,1fr))}}@media (max-width:40rem){.cards{grid-template-columns:repeat(2,minmax(0,1fr))}}
+body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{margin-top:1rem}
+.head p{margin:.25rem 0}#cards{margin-top:1rem}.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}
+.devices{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:.4rem 1.4rem}
+.devices.many{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}td .bar{width:9rem;margin-top:.45rem}
+td p{margin:0 0 .3rem}
+@media (min-width:52rem){.pair{grid-template-columns:repeat(2,minmax(0,1fr))}}@media (max-width:40rem){.cards{
+grid-template-columns:repeat(2,minmax(0,1fr))}}
 @media print{body{background:#fff}section{break-inside:avoid}}
 """
 

@@ -22,8 +22,10 @@ _TIMEOUT_S = 30
 _MAX_BYTES = 4_000_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 CSS = """
-.sheet{display:flex;flex-wrap:wrap;gap:.7rem}.sheet figure{margin:0;width:7.4rem}.sheet img{max-width:100%;border-radius:3px;display:block}
-.sheet .pair{display:flex;gap:2px}.sheet .pair img{width:50%;object-fit:contain;align-self:end}.sheet figcaption{font-size:.72rem;overflow-wrap:anywhere}.sheet .none{height:4rem;border:1px dashed;border-radius:3px}
+.sheet{display:flex;flex-wrap:wrap;gap:.7rem}.sheet figure{margin:0;width:7.4rem}
+.sheet img{max-width:100%;border-radius:3px;display:block}
+.sheet .pair{display:flex;gap:2px}.sheet .pair img{width:50%;object-fit:contain;align-self:end}
+.sheet figcaption{font-size:.72rem;overflow-wrap:anywhere}.sheet .none{height:4rem;border:1px dashed;border-radius:3px}
 """
 
 
