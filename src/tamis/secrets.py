@@ -56,7 +56,7 @@ def kind_of(name: str) -> str:
     ['likely', 'likely', 'likely', 'likely', 'likely']
     >>> names = ("text_field", "key_field", "password_file", "api_key_env", "max_tokens", "tokenizer", "author")
     >>> [kind_of(name) for name in names]
-    ['', '', '', '', 'likely', '', '', '']
+    ['', '', '', '', 'likely', '', '']
     """
     words = [_singular(w.lower()) for w in _WORD.findall(name)]
     if not words or words[-1] in _NO_SECRET:
