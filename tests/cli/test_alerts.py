@@ -110,7 +110,7 @@ sinks:
     assert json.loads(data)["percent"] == alert["percent"]
     assert f"ALERT (critical) tiny: {alert['text']}\n" in stopped.stderr
     assert f"error: alert tiny: {alert['text']}" in stopped.stderr
-    assert "run the same command again to go on" in stopped.stderr
+    assert "run the same command again to resume" in stopped.stderr
     assert f"1 alert (1 x tiny): {place}/out/_tamis/alerts.log" in stopped.stderr
 
     some = written(place)

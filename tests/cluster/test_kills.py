@@ -36,7 +36,7 @@ def test_a_head_that_begins_again_finds_the_run_resumed(tmp_path: Path) -> None:
     seen = run_apart(Path(__file__).parent / "on_restarted_head.py", tmp_path, seconds=500)
     assert seen.code == 0, seen.printed[-4000:]
     assert seen.found["without"]["code"] == 1, seen.found
-    assert "run the same command again to go on" in seen.found["said"]
+    assert "run the same command again to resume" in seen.found["said"]
     assert 4 <= seen.found["committed"] < 36
     assert (seen.found["left"], seen.left) == (0, [])
     again = seen.found["again"]

@@ -218,11 +218,10 @@ def test_duplicates_of_other_data_stay_when_their_pairs_are_gone(tmp_path: Path)
     assert sorted(read(tmp_path / "gone")["id"].to_pylist()) == ["p1", "p2"]
 
 
-def test_runs_of_earlier_versions_are_the_same_runs() -> None:
-    """The folder of pairs is no parameter of the stage that lists clusters: earlier versions did not know it."""
+def test_the_output_folder_is_no_parameter_of_the_stage_that_lists_clusters() -> None:
     stages = PairwiseStage("id", "embeddings", "clusters", "pairs").decompose()
-    about = next(e for e in describe_job(make_job("pairs", stages), {}) if "ClusterWise" in e["stage"])
-    assert set(about["params"]) == {"input_path", "storage_options"}
+    about = next(e for e in describe_job(make_job("pairs", stages), {}) if "ClusterWise" in e.stage)
+    assert set(about.params) == {"input_path", "storage_options"}
 
 
 def test_wrong_parameters_and_folders(tmp_path: Path) -> None:

@@ -158,26 +158,3 @@ def test_rows_of_parquet_are_as_long_as_their_values(tmp_path: Path) -> None:
         execute(tmp_path / "in.parquet", tmp_path / name, [], local=False, blocksize=blocksize, parquet=True)
         counts = histogram([n + 8 for n in range(500)])
         assert found(tmp_path / name) == {("", "bytes", "length_in"): counts, ("", "bytes", "length_out"): counts}
-
-
-def test_a_run_resumed_from_a_log_without_histograms_counts_the_rest(source: Path, tmp_path: Path) -> None:
-    """The log of an earlier version: its books have neither lengths nor scores."""
-    from tamis.engine.run.output.commit_log import CommitLog
-
-    output = tmp_path / "out"
-    settings = {"quarantine_limit": "50%"}
-    execute(source, output, stages(), local=False, blocksize="64KiB", settings=settings)
-    log = output / "_tamis" / "commit.log"
-    records = list(CommitLog(str(log)).read())
-    for record in records:
-        del record["ledger"]["lengths"]
-        for book in record["ledger"]["stages"]:
-            book.pop("scores", None)
-    log.unlink()
-    older = CommitLog(str(log))
-    older.append(records)
-    older.close()
-    (output / "_tamis" / "manifest.json").unlink()
-    result = execute(source, output, stages(), local=False, settings=settings)
-    assert (result.status, result.ledger.problems()) == ("finished", [])
-    assert manifest(output)["histograms"] == []
