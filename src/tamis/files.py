@@ -4,7 +4,7 @@ Two rules hold for everything Tamis writes. No process sees half a file: it is w
 name that cannot be guessed, then moved. And no other file is touched: a file is always a new one (O_EXCL) and links are
 never followed (O_NOFOLLOW), so a link in the way is replaced itself, and not what it points to.
 
-What Tamis takes for its own (a run directory, scratch) lies in folders that belong to this user and that nobody else
+What Tamis takes for its own (a run directory, scratch) is in folders that belong to this user and that no one else
 can write to; any other is refused. Imports nothing heavy: the supervisor uses it too.
 """
 
@@ -122,7 +122,7 @@ def _beside(path: Path) -> str:
 def sweep(folder: Path) -> None:
     """Remove what killed processes left half-written in a folder of ours.
 
-    Young files may be somebody's at this moment.
+    Recent files may be in use at this moment.
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -227,7 +227,7 @@ def tail(path: Path, n_bytes: int = 4000) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - n_bytes))
-            return file.read(n_bytes).decode(errors="replace")  # no more, though somebody appends meanwhile
+            return file.read(n_bytes).decode(errors="replace")  # no more, though another process may append meanwhile
     except OSError:
         return ""
 
@@ -325,7 +325,7 @@ def locked(path: Path, busy: str) -> Iterator[None]:
 
 # -- folders ---------------------------------------------------------------------------------------------------------
 def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
-    """Make a folder, or see that the one there is ours alone: this user's, no link, and nobody else can write to it.
+    """Make a folder, or see that the one there is ours alone: this user's, no link, and not writable by others.
 
     `what_to_do` ends the message of the RunConflict otherwise. `mode` says who else may look into it; one that lets
     others look where 0700 is asked for (older versions made such) is closed.
@@ -334,7 +334,7 @@ def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
             os.mkdir(path, mode)
-            return  # whoever the file system says it belongs to: we made it
+            return  # whatever owner the file system reports: we made it
         except FileExistsError:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as exc:

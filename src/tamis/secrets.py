@@ -3,7 +3,7 @@
 A run directory is read by others and kept for years, so what Tamis writes or prints of parameters goes through here.
 Two kinds of names: `certain` ones (`api_key`, `password`) are shown as <secret>, whatever the value; `likely` ones
 (`key`, `token`) may as well be the name of a column, so 16 bits of their hash are kept: a run that goes on notices that
-one changed, and nobody learns it.
+one changed, and it is not revealed.
 
 `hide` takes the values themselves out of any text, such as the message of an error, once `learn` has seen them.
 """

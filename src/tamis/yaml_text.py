@@ -366,7 +366,7 @@ class References:
 
 @dataclass(frozen=True)
 class Located:
-    """A value of a file and the dotted key that leads to it: whoever checks it complains with file, line and key."""
+    """A value of a file and its dotted key, so that checks can name file, line and key."""
 
     node: Node
     key: str

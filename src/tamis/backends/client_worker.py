@@ -1,6 +1,6 @@
 """The process of a client's worker: calls what comes through its pipe, and answers, until the pipe is closed.
 
-Started by client.py alone, with the number of a pipe that it inherits; nobody else can write to it.
+Started by client.py alone, with the number of a pipe that it inherits; no other process can write to it.
 """
 
 from __future__ import annotations

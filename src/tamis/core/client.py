@@ -95,7 +95,7 @@ class RayClient:
             os.environ.update({"RAY_ADDRESS": head.address, **{n: head.environment[n] for n in _LENT[1:]}})
             if self.metrics_dir is not None:
                 self._point_to_metrics(head)
-        except BaseException:  # nobody gets a client to stop
+        except BaseException:  # no caller gets a client to stop
             self.stop()
             raise
 
@@ -152,7 +152,7 @@ class SlurmRayClient(RayClient):
     On the first node it starts the head and waits for the others; `start()` returns there only. On the others it joins
     the head and ends the program (status 0) when the head is gone. The head's address goes through a file in the folder
     from which the job was submitted; it has the number of the job, of the step and of how often the job was requeued in
-    its name, so that nobody joins a head of an earlier start that was killed.
+    its name, so that no node joins a head of an earlier start that was killed.
     """
 
     worker_connect_timeout_s: float = 300.0

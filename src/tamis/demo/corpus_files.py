@@ -90,7 +90,7 @@ class ParquetCorpusFile(CorpusFile):
         super().__init__()
         meta = pa.struct([("kind", pa.string()), ("part", pa.int64()), ("copy", pa.int64())])
         columns = [("id", pa.string()), ("text", pa.string()), ("source", pa.string()), ("meta", meta)]
-        # Dictionaries and statistics of long texts cost memory and help nobody.
+        # Dictionaries and statistics of long texts cost memory and do not help.
         self._out = pq.ParquetWriter(
             path, pa.schema(columns), compression="zstd", use_dictionary=False, write_statistics=False
         )

@@ -19,7 +19,7 @@ from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, Task
 
-KEY = os.urandom(32)  # of this program: what another one signed, or nobody, is never unpickled
+KEY = os.urandom(32)  # of this program: data without its signature is never unpickled
 _FRAMES = {"data", "to_pandas", "pandas"}
 ID_FIELD = "id"  # by which verdicts name a document
 
@@ -179,7 +179,7 @@ def gpus_needed(stage: ProcessingStage[Any, Any]) -> float:
 
 
 def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
-    """Needs that nobody here can meet are said before the run, not in the middle of it."""
+    """Reject unsatisfiable resource requests before the run starts."""
     for setting in ("num_workers", "num_workers_per_node"):
         if wrong := check_worker_count(setting, getattr(stage, setting)()):
             raise PipelineError(f"stage {stage.name!r}: {setting}(): {wrong}")

@@ -248,7 +248,7 @@ class Done(AboutUnit, Cost):
 
     @property
     def made_paths(self) -> list[str]:
-        """The files that are there because of it, and that go if nobody wants it any more."""
+        """The files that were written for it, to be removed when it is discarded."""
         paths = [f.path for f in self.files if f.kind is not FileKind.LISTED]
         return [*paths, self.handover.path] if self.handover is not None else paths
 

@@ -1,7 +1,7 @@
 """What is known of a pipeline or deduplication before it runs, what that says of the run, and what is kept of the run.
 
 There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` tries the stages
-on a little data), the shipped table. Conditions and measured figures come from whoever runs it
+on a little data), the shipped table. Conditions and measured figures come from the caller
 (engine/run/budget/expectation.py, dedup/expected.py) or asks what it would take (`tamis plan`).
 """
 

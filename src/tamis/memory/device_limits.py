@@ -58,7 +58,7 @@ def lacked_device_memory(exc: BaseException | None) -> bool:
 
 @dataclass(frozen=True)
 class DeviceLimit:
-    """`share` of a device's memory, and, where somebody set a limit, `limit_bytes` of it (0: none was set)."""
+    """`share` of a device's memory, and, if a limit was set, `limit_bytes` of it (0: none)."""
 
     share: float = 1.0
     limit_bytes: int = 0

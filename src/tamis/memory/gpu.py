@@ -39,7 +39,7 @@ class GpuLook:
     temperature_c: float | None = None
     # pid -> bytes; in a container the pids may be the host's.
     processes: Mapping[int, int] = field(default_factory=dict)
-    free_bytes: int | None = None  # less than what is not used: the driver reserves some; None where nobody tells
+    free_bytes: int | None = None  # less than what is unused: the driver reserves some; None if unknown
 
     @property
     def room_bytes(self) -> int:

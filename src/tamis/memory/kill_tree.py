@@ -54,7 +54,7 @@ def end_within(process: EndableProcess, seconds: float) -> None:
 def end_tree(pid: int) -> None:
     """Kill a process and all below it.
 
-    It is stopped first, so that nobody is born meanwhile; trackers end by themselves.
+    It is stopped first, so that it forks no more; trackers end by themselves.
     """
     send(pid, signal.SIGSTOP)
     killed: set[int] = set()

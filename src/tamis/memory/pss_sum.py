@@ -45,7 +45,7 @@ class _Basis(NamedTuple):
 class PssSum:
     """As of the last `look`.
 
-    `used_bytes`: all of them together; `uses`: each, rather too much than too little (for whoever enforces a limit);
+    `used_bytes`: all of them together; `uses`: each, rather too much than too little (for enforcing a limit);
     `parents`: who started whom.
     """
 
@@ -74,7 +74,7 @@ class PssSum:
     def look(self, insist: bool = False) -> int:
         """Count now; `insist`: exactly, however often that was asked already.
 
-        Returns the most in use since the last look, or 0 if that is not known: somebody has just come or gone, and who
+        Returns the most in use since the last look, or 0 if that is not known: a process has just come or gone, and who
         shares what has changed.
         """
         self.parents = dict(self._processes())
@@ -115,7 +115,7 @@ class PssSum:
         return missed
 
     def _worth_asking(self, seen: Mapping[int, Statm], now_s: float) -> Iterable[int]:
-        """Everybody, when it is time or somebody came or went; else those whose file pages have moved."""
+        """Return all processes when it is time or one came or went; else those whose file pages have moved."""
         if seen.keys() != self._together or now_s - self._all_at >= self.exact_s:
             return seen
         return [pid for pid in seen if self._moved(seen, [pid]) > _MOVED_SHARE * self.used_bytes]

@@ -209,7 +209,7 @@ def _assembled(lines: list[tuple[int, int, str, str] | str]) -> bytes:
 
 # -- who decides ------------------------------------------------------------------------------------------------------
 class Gate:
-    """The other end. Whoever waits at it waits until it is answered; when it is closed, calls fail (ENOSYS)."""
+    """The other end. A waiting call blocks until it is answered; when it is closed, calls fail (ENOSYS)."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -58,7 +58,7 @@ def remove_files(paths: Collection[str], before: Collection[Identity]) -> list[s
 
 
 def remove_segments(pids: Collection[int]) -> int:
-    """Remove the System V segments that these processes made and that nobody is attached to. Returns how many."""
+    """Remove the System V segments that these processes made and that have no process attached. Returns how many."""
     n = 0
     for segment in parse_segments(meter.read_text(_SYSV_TABLE) or "", pids):
         n += ctypes.CDLL(None).shmctl(segment, _IPC_RMID, None) == 0
@@ -66,7 +66,7 @@ def remove_segments(pids: Collection[int]) -> int:
 
 
 def parse_segments(table: str, makers: Collection[int]) -> list[int]:
-    r"""Segments nobody is attached to, made by one of these processes.
+    r"""Segments without an attached process, made by one of these processes.
 
     >>> table = "key shmid perms size cpid lpid nattch uid\n 0 7 600 4096 12 12 0 0\n 0 8 600 4096 12 12 1 0\n"
     >>> parse_segments(table, [12])

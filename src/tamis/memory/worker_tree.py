@@ -153,7 +153,7 @@ class ProcessFamily:
         if not self.has_children:
             self._set(self.pid, self._starts[self.pid] + self.cap_bytes - self.mapped_bytes)
             return
-        for raising in (False, True):  # whoever gets less first: in between nobody may have what another still has
+        for raising in (False, True):  # reductions first: in between no share may be held twice
             data = self._data()
             each = self._room(data) // max(1, len(data))
             for pid, n_bytes in data.items():

@@ -40,7 +40,7 @@ class Total:
     machine_total_bytes: int = 0
     cgroup_used_bytes: int = 0
     cgroup_limit_bytes: int = 0  # 0: no limit
-    psi_some: float | None = None  # percent of the last 10 s in which somebody waited for memory; None: not known here
+    psi_some: float | None = None  # percent of the last 10 s in which tasks waited for memory; None: unknown
     psi_full: float | None = None
     cpu_s: float = 0.0
     n_processes: int = 0

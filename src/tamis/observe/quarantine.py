@@ -25,7 +25,7 @@ class QuarantineEntry:
     unit: str  # what offset and length count: bytes, decoded bytes or rows
     reason: str
     stage: str
-    n: int  # records it stands for; 0: nobody can tell
+    n: int  # records it stands for; 0: unknown
     raw: bytes | None  # its bytes, if they are kept here
     raw_path: Path | None  # a file with its bytes, for records too large to be held
 

@@ -69,7 +69,7 @@ class Snapshot:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until nothing is left, at the speed at which that shrinks now; None where nobody can tell."""
+        """Seconds until nothing is left, at the current speed; None if unknown."""
         if len(self.recent) < 2 or self.recent[-1].at <= self.recent[0].at:
             return None
         a, b = self.recent[0], self.recent[-1]
@@ -153,7 +153,7 @@ def _read_manifest(snapshot: Snapshot) -> None:
 def read_object(path: Path, problems: list[str]) -> dict[str, Any]:
     """Read a JSON object from a plain file of bounded size; return {} if there is none."""
     try:
-        # Not blocking: whoever put a pipe there must not make us wait for ever.
+        # Not blocking: a planted pipe must not make us wait forever.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):

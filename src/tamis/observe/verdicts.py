@@ -93,7 +93,7 @@ def _rule(rule: RecordedRule) -> PlannedRule:
 def not_asked(verdict: Verdict, rules: list[PlannedRule] | None) -> list[str] | None:
     """Rules (and stages that name none) behind the one that dropped a document: they did not see it.
 
-    None: nobody noted them.
+    None: they were not recorded.
     """
     at = None if rules is None else _index(verdict, rules)
     return None if rules is None or at is None else [r.name or r.stage for r in rules[at + 1 :]]
@@ -176,7 +176,7 @@ def find_written(output: str, document: str, id_field: str = "id") -> OutputRow 
     from tamis.formats.registry import codecs_of, suffixes
     from tamis.formats.whole_file import read_whole_file
 
-    # What Tamis writes; a .json file beside it is somebody else's.
+    # What Tamis writes; other .json files in the folder are foreign.
     data = (*(".jsonl" + codec for codec in codecs_of(".jsonl")), *suffixes("parquet", "arrow"))
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
         batch = read_whole_file(str(path))

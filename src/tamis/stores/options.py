@@ -3,8 +3,8 @@
 Never credentials.
 
 They travel in an environment variable of this program (`TAMIS_STORES`) to every process that it starts, and in the
-description of a run to workers on other machines. Nothing in them is secret: whoever gives a key is told where it
-belongs.
+description of a run to workers on other machines. Nothing in them is secret: a key is refused with a message that says
+where it belongs.
 """
 
 from __future__ import annotations

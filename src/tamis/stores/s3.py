@@ -266,7 +266,7 @@ class Bucket:
     def put_new(self, key: str, data: bytes) -> None:
         """Write a small object where there is none; `Taken` where there is one with other contents.
 
-        When an answer was lost, the next try finds our own object there: what it holds tells it from somebody else's.
+        When an answer was lost, the next try finds our own object there: its content tells it from that of another run.
         """
         if self._put(key, data, {"IfNoneMatch": "*"}) is None and self.get(key) != data:
             raise Taken(self.url(key))

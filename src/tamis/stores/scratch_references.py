@@ -1,6 +1,6 @@
 """Scratch outside of the output (`--scratch`): referenced by files of run directories, and removed with them.
 
-Whoever removes a run directory removes what its files name first; nobody would know of it otherwise, and it would stay.
+Remove what the files of a run directory name before the directory itself: without these names it would stay forever.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Local copies of remote files that are read at random: by decoders of video, and by stages that share a tar.
 
 A worker keeps copies in the scratch folder of its run, where they count as scratch: each is made once, for all workers
-of the machine, and bounded together. Where a copy does not fit, copies that nobody has open go, the one used longest
-ago first; where that is not enough, or there is no folder (by hand, and for reports), the file is read where it lies,
-in ranges. A copy holds one version of a file.
+of the machine, and bounded together. Where a copy does not fit, copies that are not open are removed, the one used
+longest ago first; where that is not enough, or there is no folder (by hand, and for reports), the file is read where it
+lies, in ranges. A copy holds one version of a file.
 """
 
 from __future__ import annotations

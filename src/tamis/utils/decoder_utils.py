@@ -28,7 +28,7 @@ __all__ = [
 
 
 class SoftwareCodecMissingError(Exception):
-    """A codec that nobody here can decode."""
+    """A codec that cannot be decoded here."""
 
     def __init__(self, message: str, codec: str | None = None) -> None:
         super().__init__(message)

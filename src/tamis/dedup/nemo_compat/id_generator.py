@@ -86,7 +86,7 @@ class IdGenerator(IdGeneratorBase):
     """The generator of this program."""
 
     def wait(self) -> None:
-        """There is nobody to wait for: it is no process of its own."""
+        """Return at once: it is no process of its own."""
 
 
 def of_files(paths: Sequence[str]) -> IdGenerator:

@@ -475,7 +475,7 @@ def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024
 
 
 def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
-    """Refuse options that nobody would honour.
+    """Refuse options that would be ignored.
 
     `memory_map` is honoured by KMeansStage, and changes nothing elsewhere.
     """

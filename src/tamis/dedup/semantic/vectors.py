@@ -24,7 +24,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Replaces documents by records: place, `length` (bytes of the record.
 
     -1 where there is no vector), `rank`, and the unit vector (float32). Where no document of a batch has an embedding,
-    nobody knows how long one is, and there is no column of vectors.
+    their length is unknown, and there is no column of vectors.
 
     A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of
     different lengths are an error, which names the document's place. `rank_field`: the number that ranks documents,

@@ -345,7 +345,7 @@ class RunDatabase:
         self._resume_s = 0.0
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
-                self._db.execute("PRAGMA busy_timeout=5000")  # nobody waits for us any more
+                self._db.execute("PRAGMA busy_timeout=5000")  # no caller is waiting any more
         self.flush()
         if self._db is not None:
             self._db.close()

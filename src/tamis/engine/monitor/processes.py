@@ -1,7 +1,7 @@
 """The processes of a run, one by one: the supervisor, the servers that workers are forked from, the workers.
 
 Servers are found as the processes between us and the workers. The memory of a worker is what the executor measured (its
-children included); CPU seconds add up the living and, through whoever waited for them, the dead.
+children included); CPU seconds include ended processes, through the parents that waited for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels that a run needs and nobody has compiled yet: compiled before it, inside its budget.
+"""Compile the missing kernels of a run before it starts, inside its budget.
 
 Installed packages bring all kernels compiled; this is for checkouts whose kernels were edited, and for CPUs that a
 package has none for. The process that compiles is one of those that the sampler counts (memory/sampler.py): it is in

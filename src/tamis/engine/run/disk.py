@@ -43,7 +43,7 @@ def explained(exc: OSError, places: Sequence[str]) -> TamisError:
     what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
     if is_full(exc):
         return no_room(what, places)
-    return TamisError(f"{what}. {_KEPT}: mend that and run the same command again")
+    return TamisError(f"{what}. {_KEPT}: fix that and run the same command again")
 
 
 def _free(place: str) -> int:

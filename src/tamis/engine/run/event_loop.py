@@ -213,7 +213,7 @@ class Discarder:
     def close(self) -> None:
         """Wait until local files are removed: a resumed run may use their names again.
 
-        Nobody waits for a bucket.
+        A bucket is not waited for.
         """
         self._remote.close()
         self._local.close(wait=True)

@@ -39,7 +39,7 @@ class Cursor:
         files_together: int = MAX_FILES_PER_UNIT,
     ) -> None:
         self.files, self.kinds = files, kinds
-        self.takes_empty = takes_empty  # a file of no bytes is handed out, too: somebody must say what is wrong with it
+        self.takes_empty = takes_empty  # empty files are handed out, too: a worker must report them
         self.done = done if done is not None else Coverage()
         self.files_per_partition, self.files_together = files_per_partition, files_together
         self.ratio = ratio  # decoded bytes per compressed byte, learned as files are read

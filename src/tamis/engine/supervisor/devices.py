@@ -108,7 +108,7 @@ def gpu_share(gpus: float, gpu_memory_gb: float, device_bytes: int) -> float:
     """
     if gpus or not gpu_memory_gb:
         return gpus
-    if not device_bytes:  # nobody can tell: the device is its alone
+    if not device_bytes:  # unknown: the worker has the device to itself
         return 1.0
     return min(1.0, max(1, math.ceil(gpu_memory_gb * 1e9 / device_bytes * 10 - _ALMOST)) / 10)
 

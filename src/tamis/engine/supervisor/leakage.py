@@ -8,7 +8,7 @@ noted, with the stage, what the memory is made of and how long the cap will last
 A leak is proven when one worker alone lived long enough to show it. From then on workers of that segment are replaced
 when their floor has risen by a tenth of their cap: after N* = 0.1 cap / slope partitions. The worker that proved it is
 the witness: it stays while its partitions fit, so that a large cache is cleared when it is full. A rise that only shows
-across replaced workers is noted too, as not proven, and replaces nobody early.
+across replaced workers is noted too, as not proven, and replaces no worker early.
 """
 
 from __future__ import annotations

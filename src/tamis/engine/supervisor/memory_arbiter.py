@@ -20,7 +20,7 @@ _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit
 _SIGNIFICANT = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
 _LEAST_ROOM = 8  # of a cap: what a worker that grows must leave, however little its last partitions took
-_SOLO_SHARE = 16  # of a cap: the blocks of a feeder beside which nobody can work, while it is not known what they take
+_SOLO_SHARE = 16  # of a cap: blocks of a feeder next to which no worker fits, while their cost is unknown
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
 
 
@@ -158,7 +158,7 @@ class MemoryArbiter:
         if self.fits_beside(cap_bytes) and n > 1:
             share = min(share, max((self.cap_total(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
         size = self.block_size(0, share, may_grow)
-        if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # nobody learns meanwhile what a block takes
+        if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # the cost of a block is not learned meanwhile
             size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
         return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 

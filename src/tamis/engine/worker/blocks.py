@@ -22,7 +22,7 @@ _STEP = 1 << 20
 
 
 class BlockFault(TamisError):
-    """A block is not what was written. Nobody's document is to blame: the run ends."""
+    """A block is not what was written. No document is to blame: the run ends."""
 
 
 class BlockWriter(files.Closing):
@@ -99,7 +99,7 @@ def check_file(path: str, check: str) -> None:
 
 def _wrong(path: str) -> str:
     return (
-        f"{path} is not what was written to it: its checksum differs. The disk is damaged, or somebody else wrote to "
+        f"{path} is not what was written to it: its checksum differs. The disk is damaged, or another process wrote to "
         "the folder "
         "(see --scratch); run the same command again with another one"
     )

@@ -75,7 +75,7 @@ def fields_elsewhere(fields: Sequence[str], files: Sequence[tuple[str, int]]) ->
     for path, start in _places(files):
         try:
             found |= {f for f in fields if f in _fields_at(path, start, fields)}
-        except Exception:  # damaged files are told by whoever reads them
+        except Exception:  # damaged files are reported by the reader
             continue
         if len(found) == len(fields):
             break

@@ -342,7 +342,7 @@ class UnitRunner:
             is_rows = all(name in TABLES for name in self.job.reader.formats) or is_table(first)
             try:
                 self._input_schema = (table_format(first).read_schema(first) if is_rows else None,)
-            except (OSError, pa.ArrowException, FormatError) as exc:  # whoever reads it says what is wrong with it
+            except (OSError, pa.ArrowException, FormatError) as exc:  # the reader reports what is wrong with it
                 if is_memory_failure(exc):
                     raise
                 self._input_schema = (None,)

@@ -35,7 +35,7 @@ class Bad:
     unit: str = "bytes"  # what offset and length count: bytes, decoded bytes or rows
     raw: bytes | None = None
     copy_from: tuple[str, int, int] | None = None  # (path, offset, length) of bytes too many to hold
-    n: int = 1  # records it stands for; 0 when nobody can tell (a damaged tail, an unreadable file)
+    n: int = 1  # records it stands for; 0 if unknown (a damaged tail, an unreadable file)
     whole_file: bool = False
     lost_bytes: int = 0  # of the file as it is stored, that could not be read
 

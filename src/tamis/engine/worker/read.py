@@ -75,7 +75,7 @@ class TooLarge(Exception):
 @dataclass(frozen=True)
 class ReadOptions:
     max_record_bytes: int
-    block_bytes: int  # bound for pieces whose size nobody knows beforehand; 0: none
+    block_bytes: int  # bound for pieces of unknown size; 0: none
     expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid

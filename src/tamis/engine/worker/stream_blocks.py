@@ -47,7 +47,7 @@ class DecodedStream:
         self._back = data + self._back
 
     def to_record_start(self, start: int) -> None:
-        """Go to the first record that starts at or behind `start`; whoever is behind it stands at a record already."""
+        """Advance to the first record at or after `start`; a position after it is at a record already."""
         if start <= self.offset:
             return
         left = start - 1 - self.offset

@@ -133,7 +133,7 @@ def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
     """Tables whose columns are the same, for one file.
 
     A column of a fixed number of bytes that only some have (vectors, where there are any) is null in the others. Of
-    numbers that only some have nobody could tell what is meant by none: they go (what is known of records that lie open
+    numbers that only some have the meaning of a missing one is unknown: they go (what is known of records that lie open
     in a file, beside others that do not).
     """
     by_name = {field.name: field.type for t in tables for field in t.schema}

@@ -17,7 +17,7 @@ from typing import Any
 from tamis.observe.alerts.sinks import AlertSink, SinkError
 
 MAX_WAITING = 100
-MAX_PER_MINUTE = 60  # and sink: whoever wrote the rules, nobody's phone rings all day
+MAX_PER_MINUTE = 60  # and sink: whatever the rules say, no phone rings all day
 MAX_BACKOFF_S = 30.0
 
 
@@ -139,5 +139,5 @@ class Delivery:
         while self._complaints:
             try:
                 self._complain(self._complaints.popleft())
-            except Exception:  # nobody is left to complain to
+            except Exception:  # there is no one left to report to
                 return

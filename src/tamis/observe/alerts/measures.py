@@ -20,7 +20,7 @@ Sample = Mapping[str, Any]
 Seen = Mapping[str, list[tuple[str, dict[str, Any]]]]  # (subject, its facts) by what they are about
 
 INTERVAL_S = 10.0  # over which a speed is taken
-MIN_INTERVALS = 6  # before that nobody knows what is usual
+MIN_INTERVALS = 6  # before that the usual speed is unknown
 MAX_INTERVALS = 360
 GPU_WINDOW_S = 10.0
 MAX_SUBJECTS = 64
@@ -31,7 +31,7 @@ MIN_DOCUMENTS = 1000  # fewer say nothing about how many are dropped
 class MeasureReading:
     """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes.
 
-    None: nobody knows.
+    None: unknown.
     """
 
     value: float | None

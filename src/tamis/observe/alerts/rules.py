@@ -1,4 +1,4 @@
-"""Rules: when a measure is beyond a limit for long enough, somebody is told; once it is well back, too. Pure.
+"""Rules: raise an alert when a measure is beyond a limit for long enough, and resolve it later. Pure.
 
     quiet --beyond the limit--> pending --for `for_s`--> firing --back by a margin for RESOLVE_S--> quiet
 

@@ -3,7 +3,7 @@
 Each delivers one alert now, or says why it could not.
 
 Called by delivery.py, in a thread of its own. A sink that may be tried again later has `retries`; addresses of webhooks
-are secrets (whoever knows one can post there), so messages name their host only.
+are secrets (knowing one suffices to post there), so messages name their host only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LogSink(AlertSink):
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(alert["at"])))
         line = f"{when} {str(alert['level']).upper():8} {alert['rule']}: {alert['text']}"
         try:
-            # A link that somebody put there could point at any file of the user's.
+            # A planted link could point at any file of the user's.
             with open(files.open_to_append(self.path), "ab") as file:
                 if file.tell() < MAX_LOG_BYTES:
                     file.write(printable(line).encode("utf-8", "backslashreplace") + b"\n")

@@ -16,7 +16,7 @@ from tamis.terminal import time_of_day
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Cells are HTML: whoever makes them escapes."""
+    """Cells are HTML: the caller escapes them."""
     kind = [' class="n"' if i in right else "" for i in range(len(columns))]
     head = "".join(f'<th scope="col"{kind[i]}>{text(c)}</th>' for i, c in enumerate(columns))
     body = "".join(

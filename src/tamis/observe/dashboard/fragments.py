@@ -184,7 +184,7 @@ def _machine(run: Snapshot) -> str:
         rows.append(["control group", f"{used} of {whole}"])
     if last.psi_some is not None:
         full = f", everybody {last.psi_full:.1f} %" if last.psi_full is not None else ""
-        rows.append(["waiting for memory (last 10 s)", f"somebody {last.psi_some:.1f} %{full}"])
+        rows.append(["waiting for memory (last 10 s)", f"some tasks {last.psi_some:.1f} %{full}"])
     if last.disk_free_bytes:
         rows.append(["free on the disk", format_size(last.disk_free_bytes)])
     if last.cpu_s:

@@ -3,7 +3,7 @@
 /               the page            /page.js, /page.css, /icon.svg    its parts
 /fragments      what changed        /report.html                      the report of the run, if there is one
 
-A page asks with `wait=1` and is answered when something has changed, or at once when the run ends: whoever ended it
+A page asks with `wait=1` and is answered when something has changed, or at once when the run ends, however it ended
 need not wait for the page to ask again.
 """
 
@@ -44,7 +44,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-# The report was written into the run directory, which nobody vouches for: styles only, and no rights at all.
+# The report was written into the run directory, which is not trusted: styles only, and no rights at all.
 _REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -188,8 +188,8 @@ class Server(socketserver.ThreadingTCPServer):
                 with self._change:
                     self._change.notify_all()
                     n_asking, now_s = self._n_asking, time.monotonic()
-                somebody = n_asking > 0 or (now_s - self._asked_s < _RECENT_S and not self.knows_the_end)
-                if not somebody or now_s - self._ending_s > _LAST_LOOK_S:
+                is_watched = n_asking > 0 or (now_s - self._asked_s < _RECENT_S and not self.knows_the_end)
+                if not is_watched or now_s - self._ending_s > _LAST_LOOK_S:
                     return
             if select.select([self._wake[0]], [], [], 0.02 if self._ending_s else 0.5)[0]:
                 os.read(self._wake[0], 512)

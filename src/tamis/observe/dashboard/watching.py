@@ -1,4 +1,4 @@
-"""The newest state of the page, made when somebody asks and at most as often as it is cheap.
+"""The newest state of the page, rendered on request and at most as often as it is cheap.
 
 A page that is open must not slow the run down: looks take at most 0.4 % of the cores (17 ms each, so every 2 s with two
 cores and every 0.9 s from five on; the first look, which loads this and that, does not count), nothing is read while

@@ -1,8 +1,8 @@
 """The address that Prometheus scrapes: GET /metrics, one request per connection.
 
 It runs as a thread of the supervisor (`tamis run --metrics-port`), where it takes 2 MB and no start; a process of its
-own would take 13 MB of the budget and 0.08 s of CPU. So it must be modest: whoever asks too often gets the last answer
-again (looking takes at most 1 % of a core), and nothing it does can raise into the run. One thread serves all
+own would take 13 MB of the budget and 0.08 s of CPU. So it must be modest: a client that asks too often gets the last
+answer again (looking takes at most 1 % of a core), and nothing it does can raise into the run. One thread serves all
 connections, none of which it waits for: their number is bounded (the oldest makes room), and so is the time that a
 request and its answer may take.
 """

@@ -158,7 +158,7 @@ _PARTITIONS: Table = (
     ("tamis_splits", "How often a partition was cut in two because it did not fit.", "", {"": "split"}),
 )
 _GPUS: Table = (
-    ("tamis_gpu_memory_used_bytes", "Memory in use on a GPU, whoever uses it.", "", {"": "used_bytes"}),
+    ("tamis_gpu_memory_used_bytes", "Memory in use on a GPU, by all processes.", "", {"": "used_bytes"}),
     ("tamis_gpu_memory_run_bytes", "Memory in use on a GPU by this run.", "", {"": "ours_bytes"}),
     ("tamis_gpu_memory_total_bytes", "Memory of a GPU.", "", {"": "total_bytes"}),
     ("tamis_gpu_busy_ratio", "Share of the time that a GPU works, 0 to 1.", "", {"": "busy"}),

@@ -4,7 +4,7 @@ _tamis/plan.json, steps.json, manifest.json, ...   as in a local run directory _
 one object per group of commits, written only where none is (If-None-Match) _tamis/quarantine/, verdicts/, scores/,
 rejected/  as in a local run directory
 
-A commit is: workers have sent the parts of their files (nobody sees them); the log object is written; the uploads that
+A commit is: workers have sent the parts of their files (not visible yet); the log object is written; the uploads that
 it names are completed. A crash before the log object leaves uploads that are aborted later; a crash behind it leaves
 uploads that the next run completes. Two runs cannot both write log object 7: the one that comes second ends. An answer
 that was lost is read back. The local run directory has a copy of the log, so that everything that observes a run reads
@@ -69,7 +69,7 @@ class BucketOutput:
         self._logged: set[str] = set()  # ids of uploads that the log names
         self._next = 0
         self._is_open = self._lost = False
-        # Whether this session has written to the log, or removed it: nobody else's uploads are under way here then.
+        # Whether this session has written to the log, or removed it: no other run's uploads are in progress here then.
         self._is_writer = False
 
     # -- looking ------------------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders:
 def _joined(files: list[StagedFile]) -> list[StagedFile]:
     """Join outputs that can follow each other as one file.
 
-    Staged files only: nobody sees them, and a crash leaves nothing behind.
+    Staged files only: they are not visible yet, and a crash leaves nothing.
     """
     made: list[StagedFile] = []
     for file in files:

@@ -9,7 +9,7 @@ quarantine/     input set aside, with reasons
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
 
-All of it belongs to the user who runs, and nobody else can write to it: a run directory of others is refused.
+All of it belongs to the user who runs, and no one else can write to it: a run directory of others is refused.
 """
 
 from __future__ import annotations
@@ -431,7 +431,7 @@ class RunDir(files.Closing):
         self.begin_to_forget()
         for name in _DONE:
             self.remove_json(name)
-        if everything:  # before the files go that say where it lies; also of passes, whoever made them
+        if everything:  # before the files that reference it are removed; also those of passes
             scratch_references.remove_referenced_below(self.path)
         else:
             scratch_references.remove_referenced_scratch(os.path.join(self.path, "scratch.json"))
@@ -501,8 +501,7 @@ def remove_own_folder(path: str) -> None:
 
 
 _ADVICE = (
-    "give another output. If it is yours and nobody else wrote to it (earlier versions of Tamis let the umask decide): "
-    "chmod -R go-w {path}, then the same command again"
+    "give another output. If it is yours and no one else wrote to it: chmod -R go-w {path}, then the same command again"
 )
 
 

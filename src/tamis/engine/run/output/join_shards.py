@@ -226,7 +226,7 @@ def _lost(path: str) -> RunConflict:
 def _move(source: str, final: str, file: CommittedFile) -> bool:
     """Move a file to the joined output; return False if it exists neither there nor in the shard.
 
-    Does nothing if an earlier call that was killed has moved it; raises RunConflict if a file of somebody else's has
+    Does nothing if an earlier call that was killed has moved it; raises RunConflict if a foreign file has
     its name.
     """
     if not os.path.exists(source):  # moved before, or replaced in the shard

@@ -18,7 +18,7 @@ from tamis.errors import UsageError
 
 _NAME = re.compile(r"tamis-results-[0-9a-f]{16}")
 _HELD = "held"
-_YOUNG_S = 60.0  # somebody may be about to lock it
+_YOUNG_S = 60.0  # another process may be about to lock it
 
 
 def temporary_output() -> str:
