@@ -19,6 +19,7 @@ _MAX_EXTRA_BYTES = 1 << 20
 _ZEROS_BYTES = 1 << 16  # read at once after the end of a tar
 _FILES = (b"0", b"\0", b"7")
 _LINKS = (b"1", b"2")
+_EXTENSIONS = (b"L", b"x", b"g", b"K")  # headers that describe members after them
 
 
 class TarMember(NamedTuple):
@@ -43,33 +44,17 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
         block = file.pread(BLOCK, at)
         if not block.strip(b"\0"):
             zeros, at = at, _behind_zeros(file, at, size)
-            if at - zeros >= 2 * BLOCK and not is_header(file.pread(BLOCK, at)):
-                return  # a tar ends with two: padding of some programs is no part of it
+            if _ends_tar(file, zeros, at):
+                return
             begin, name, told_size = at, "", -1
             continue
-        if len(block) < BLOCK:
-            raise TarFault(at, "the tar ends inside a header")
-        if not is_header(block):
-            raise TarFault(at, "no header of a tar where one should be")
+        if len(block) < BLOCK or not is_header(block):
+            raise _header_fault(block, at)
         kind = block[156:157]
         n_bytes = number(block[124:136], at)
         data = at + BLOCK
-        if kind in (b"L", b"x"):
-            if n_bytes > _MAX_EXTRA_BYTES:
-                raise TarFault(at, f"a header of {n_bytes:,} bytes")
-            extra = file.pread(n_bytes, data)
-            if len(extra) < n_bytes:
-                raise TarFault(at, "the tar ends inside a header")
-            if kind == b"L":
-                name = text_of(extra)
-            else:
-                path, length = pax(extra)
-                name, told_size = path or name, length if length >= 0 else told_size
-            at = data + padded(n_bytes)
-            continue
-        if kind in (b"g", b"K"):
-            if data + n_bytes > size:  # the rest would be skipped silently
-                raise TarFault(at, "the tar ends inside a header")
+        if kind in _EXTENSIONS:
+            name, told_size = _extended(file, at, kind, n_bytes, name, told_size)
             at = data + padded(n_bytes)
             continue
         if told_size >= 0:
@@ -87,6 +72,31 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
         name, told_size = "", -1
 
 
+def _header_fault(block: bytes, at: int) -> TarFault:
+    """Return the fault of a block that is no whole header."""
+    if len(block) < BLOCK:
+        return TarFault(at, "the tar ends inside a header")
+    return TarFault(at, "no header of a tar where one should be")
+
+
+def _extended(file: Bytes, at: int, kind: bytes, n_bytes: int, name: str, told_size: int) -> tuple[str, int]:
+    """Return name and size of the next member after the extension header at byte `at`, given those known before it."""
+    data = at + BLOCK
+    if kind in (b"g", b"K"):
+        if data + n_bytes > file.size:  # the rest would be skipped silently
+            raise TarFault(at, "the tar ends inside a header")
+        return name, told_size
+    if n_bytes > _MAX_EXTRA_BYTES:
+        raise TarFault(at, f"a header of {n_bytes:,} bytes")
+    extra = file.pread(n_bytes, data)
+    if len(extra) < n_bytes:
+        raise TarFault(at, "the tar ends inside a header")
+    if kind == b"L":
+        return text_of(extra), told_size
+    path, length = pax(extra)
+    return path or name, length if length >= 0 else told_size
+
+
 def _behind_zeros(file: Bytes, first: int, size: int) -> int:
     """Return the offset of the first block from `first` on that is not all zeros, or `size` if there is none."""
     at = first
@@ -96,6 +106,12 @@ def _behind_zeros(file: Bytes, first: int, size: int) -> int:
             return at - (at - first) % BLOCK
         at += len(data)
     return size
+
+
+def _ends_tar(file: Bytes, first: int, end: int) -> bool:
+    """Return True if the zeros from `first` to `end` end a tar, and no other one follows."""
+    # A tar ends with two blocks: padding of some programs is no part of it.
+    return end - first >= 2 * BLOCK and not is_header(file.pread(BLOCK, end))
 
 
 def is_header(block: bytes) -> bool:

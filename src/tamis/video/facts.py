@@ -111,17 +111,9 @@ def _check_whole(container: Any, stream: Any, n_frames: int, end_s: float, n_dam
 
 def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> VideoFacts:
     context = stream.codec_context
-    rate = float(stream.average_rate or stream.guessed_rate or 0)
-    duration_s = float((times.end - times.first) * stream.time_base)
-    if duration_s <= 0.0 or (times.n > 1 and times.end == times.first):
-        duration_s = times.n / rate if rate else 0.0
-    if times.n > 1 and duration_s > 0 and (not rate or not times.is_even):
-        rate = times.n / duration_s
-    if rate and duration_s < times.n / rate * 0.5:  # containers without durations of packets
-        duration_s += 1 / rate
+    rate, duration_s = _rate_and_duration_s(stream, times)
     if not duration_s <= MAX_DURATION_S:
         raise VideoFault(f"its times claim {duration_s / 86_400:.0f} days, more than {MAX_DURATION_S / 86_400:.0f}")
-    aspect = float(stream.sample_aspect_ratio or 0) or 1.0
     size = len(path) if isinstance(path, bytes) else size_of(path)
     audio = container.streams.audio
     bits = container.bit_rate or (int(size * 8 / duration_s) if duration_s > 0 else 0)
@@ -133,9 +125,28 @@ def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> Vid
         is_variable_rate=not times.is_even,
         width=int(context.width),
         height=int(context.height),
-        pixel_aspect=aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0,
+        pixel_aspect=_pixel_aspect(stream),
         codec=codec_name(context),
         pixel_format=str(context.pix_fmt or ""),
         bit_rate_k=bits // 1000 or _RATE_OF_UNKNOWN_K,
         audio_codec=codec_name(audio[0].codec_context) if audio and audio[0].codec_context is not None else None,
     )
+
+
+def _rate_and_duration_s(stream: Any, times: _Times) -> tuple[float, float]:
+    """Return frames per second and seconds; either is computed from the other if the container does not state it."""
+    rate = float(stream.average_rate or stream.guessed_rate or 0)
+    duration_s = float((times.end - times.first) * stream.time_base)
+    if duration_s <= 0.0 or (times.n > 1 and times.end == times.first):
+        duration_s = times.n / rate if rate else 0.0
+    if times.n > 1 and duration_s > 0 and (not rate or not times.is_even):
+        rate = times.n / duration_s
+    if rate and duration_s < times.n / rate * 0.5:  # containers without durations of packets
+        duration_s += 1 / rate
+    return rate, duration_s
+
+
+def _pixel_aspect(stream: Any) -> float:
+    """Return width by height of a pixel; 1 if the header has none that can be true."""
+    aspect = float(stream.sample_aspect_ratio or 0) or 1.0
+    return aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0

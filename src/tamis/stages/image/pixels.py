@@ -70,12 +70,17 @@ def each(
     if pool is None:
         for chunk in chunks:
             yield [one(where) for where in chunk]
-        return
-    ahead: deque[list[Future[T | ImageFault]]] = deque()
+    else:
+        yield from _made_ahead(chunks, one, pool)
+
+
+def _made_ahead(chunks: list[list[Where]], make: Callable[[Where], T], pool: ThreadPoolExecutor) -> Iterator[list[T]]:
+    """Yield `make` of the images of each chunk while the pool works on the next ones."""
+    ahead: deque[list[Future[T]]] = deque()
     try:
         for i in range(len(chunks)):
             while len(ahead) <= _CHUNKS_AHEAD and i + len(ahead) < len(chunks):
-                ahead.append([pool.submit(one, where) for where in chunks[i + len(ahead)]])
+                ahead.append([pool.submit(make, where) for where in chunks[i + len(ahead)]])
             yield [future.result() for future in ahead.popleft()]
     finally:
         for future in (f for waiting in ahead for f in waiting):

@@ -229,15 +229,20 @@ def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, s
     video.clips = [clip_of(row, before[s] if s < len(before) else None) for s, row in rows]
     video.num_total_clips = video.num_total_clips or len(video.clips)
     video.num_clip_chunks = video.num_clip_chunks or 1
-    spans = {s for s, _ in rows}
+    survivors = {s for s, _ in rows}
     for s, clip in enumerate(before):
-        if s not in spans:
-            if s in notes:
-                reason, why = notes[s]
-                clip.errors[reason] = why
-                video.clip_stats.num_filtered_by_motion += reason.startswith("motion")
-                video.clip_stats.num_filtered_by_aesthetic += "aesthetic" in reason
-            video.filtered_clips.append(clip)
+        if s not in survivors:
+            _drop_clip(video, clip, notes.get(s))
+
+
+def _drop_clip(video: Video, clip: Clip, note: tuple[str, str] | None) -> None:
+    """Move a clip to the filtered ones, with the reason and its details in `note`."""
+    if note is not None:
+        reason, why = note
+        clip.errors[reason] = why
+        video.clip_stats.num_filtered_by_motion += reason.startswith("motion")
+        video.clip_stats.num_filtered_by_aesthetic += "aesthetic" in reason
+    video.filtered_clips.append(clip)
 
 
 def clip_of(row: dict[str, Any], before: Clip | None) -> Clip:

@@ -119,14 +119,12 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         rows: list[Any] = cache.load(batch) if cache is not None else [None] * batch.num_items
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
-            lie, began_s = places(self.name, batch), time.perf_counter()
-            for i, vector in zip(missing, self._embedded([lie[i] for i in missing]), strict=True):
+            locations, began_s = places(self.name, batch), time.perf_counter()
+            for i, vector in zip(missing, self._embedded([locations[i] for i in missing]), strict=True):
                 rows[i] = vector
             computed = {i: rows[i] for i in missing if not isinstance(rows[i], ImageFault)}
             if cache is not None and computed:
-                seconds, n_bytes = time.perf_counter() - began_s, sum(v.nbytes for v in computed.values())
-                if is_worth_storing(seconds, n_bytes, shutil.disk_usage(cache.folder).free):
-                    cache.store(batch, computed)
+                _store_if_worth(cache, batch, computed, time.perf_counter() - began_s)
         good = np.array([not isinstance(row, ImageFault) for row in rows], bool)
         bad = [i for i in range(len(rows)) if not good[i]]
         self._note_bad(batch.serial[bad], [str(rows[i]) for i in bad])
@@ -161,6 +159,13 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             under_way = [one if isinstance(one, ImageFault) else None for one in chunk], wait
         if under_way is not None:
             yield under_way[0], under_way[1]()
+
+
+def _store_if_worth(cache: VectorCache, batch: DocumentBatch, computed: dict[int, Any], seconds: float) -> None:
+    """Store vectors that took `seconds` to compute, if that is more than reading them again will take."""
+    n_bytes = sum(v.nbytes for v in computed.values())
+    if is_worth_storing(seconds, n_bytes, shutil.disk_usage(cache.folder).free):
+        cache.store(batch, computed)
 
 
 def as_column(vectors: list[Any]) -> Any:

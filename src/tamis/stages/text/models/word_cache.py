@@ -177,12 +177,19 @@ def why_not(tokenizer: Any) -> str:
     if own.truncation is not None or own.padding is not None:
         return "it cuts or pads by itself"
     for token in own.get_added_tokens_decoder().values():
-        if not token.content:
-            return "one of its added tokens is empty"
-        if any(c.isspace() for c in token.content) or token.lstrip or token.rstrip or token.single_word:
-            return f"its added token {token.content!r} depends on its neighbours"
-        if token.normalized and _is_same_in_capitals(token.content, own.normalizer):
-            return f"its added token {token.content!r} may be written in many ways"
+        if reason := _why_not_added(token, own.normalizer):
+            return reason
+    return ""
+
+
+def _why_not_added(token: Any, normalizer: Any) -> str:
+    """Return why texts cannot be searched for an added token, as part of a sentence; "" if they can."""
+    if not token.content:
+        return "one of its added tokens is empty"
+    if any(c.isspace() for c in token.content) or token.lstrip or token.rstrip or token.single_word:
+        return f"its added token {token.content!r} depends on its neighbours"
+    if token.normalized and _is_same_in_capitals(token.content, normalizer):
+        return f"its added token {token.content!r} may be written in many ways"
     return ""
 
 

@@ -169,16 +169,12 @@ def _without_underscores(line: str) -> str:
     As in CommonMark, marks open after a non-word character and close before one, and directly enclose their
     content.
     """
-    closers: dict[int, list[int]] = {1: [], 2: []}  # width of the mark -> where it can close
-    n, position = len(line), line.find("_")
-    while position >= 0:
-        if position > 0 and not line[position - 1].isspace():
-            if position + 1 == n or not _is_word(line[position + 1]):
-                closers[1].append(position)
-            elif line[position + 1] == "_" and (position + 2 == n or not _is_word(line[position + 2])):
-                closers[2].append(position)
-        position = line.find("_", position + 1)
-    parts, done, position = [], 0, line.find("_")
+    position = line.find("_")
+    singles, doubles = _closing_marks(line, position)
+    if not singles and not doubles:
+        return line
+    closers, n = {1: singles, 2: doubles}, len(line)
+    parts, done = [], 0
     while position >= 0:
         following = position + 1
         if position == 0 or not _is_word(line[position - 1]):
@@ -193,7 +189,23 @@ def _without_underscores(line: str) -> str:
                     done = following = end + width
                     break
         position = line.find("_", following)
-    return "".join([*parts, line[done:]])
+    parts.append(line[done:])
+    return "".join(parts)
+
+
+def _closing_marks(line: str, position: int) -> tuple[list[int], list[int]]:
+    """Return where a mark of one underscore, and one of two, can close; `position`: the first underscore."""
+    singles: list[int] = []
+    doubles: list[int] = []
+    n = len(line)
+    while position >= 0:
+        if position > 0 and not line[position - 1].isspace():
+            if position + 1 == n or not _is_word(line[position + 1]):
+                singles.append(position)
+            elif line[position + 1] == "_" and (position + 2 == n or not _is_word(line[position + 2])):
+                doubles.append(position)
+        position = line.find("_", position + 1)
+    return singles, doubles
 
 
 def _is_word(c: str) -> bool:

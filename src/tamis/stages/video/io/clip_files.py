@@ -109,17 +109,8 @@ class ClipFilesStage(VideoStage):
                 f"{self.name}: there are no {missing[0]} to write; put the stage that makes them before it"
             )
         written = _Written(self.output_path, self.max_workers)
-        results: list[dict[str, Any] | VideoFault] = []
         try:
-            for row in plain_rows(batch):
-                if (wrong := self._wrong_name(row)) is not None:
-                    results.append(wrong)
-                    continue
-                try:
-                    results.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
-                except VideoFault as exc:
-                    results.append(exc)
-                    written.drop_last()
+            results = [self._row_or_fault(row, written) for row in plain_rows(batch)]
             batch, made = good_rows(self, batch, results)
             for row in made:
                 self._beside(row, written)
@@ -141,6 +132,16 @@ class ClipFilesStage(VideoStage):
         if self.log_stats or self.verbose:
             print(f"{self.name}: {len(made)} clips written, {len(results) - len(made)} damaged", flush=True)
         return batch
+
+    def _row_or_fault(self, row: dict[str, Any], written: _Written) -> dict[str, Any] | VideoFault:
+        """Write the clip of a row, and return the row with the columns of its file, or what is wrong with it."""
+        if (wrong := self._wrong_name(row)) is not None:
+            return wrong
+        try:
+            return {**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)}
+        except VideoFault as exc:
+            written.drop_last()
+            return exc
 
     def _wrong_name(self, row: dict[str, Any]) -> VideoFault | None:
         """Files are called by what records say: one that is no plain name could lead out of the output."""

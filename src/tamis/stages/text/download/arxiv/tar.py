@@ -70,8 +70,7 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[StreamMember |
         n_bytes, kind = number(block[124:136], header), block[156:157]
         n_padded = padded(n_bytes)
         if kind in (b"L", b"x"):
-            extra = stream.read(n_padded)[:n_bytes]
-            name = text_of(extra) if kind == b"L" else pax(extra)[0] or name
+            name = _extended_name(kind, stream.read(n_padded)[:n_bytes], name)
         elif kind not in (b"g", b"K"):
             yield StreamMember(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"), header)
             name = ""
@@ -80,6 +79,11 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[StreamMember |
             stream.read(1)  # raises where it is the compressed stream that has a fault
             yield Gap(header, stream.offset - header, _ENDS, is_cut=True)
             return
+
+
+def _extended_name(kind: bytes, extra: bytes, name: str) -> str:
+    """Return the name of the next member after an extension header, given the one known before it."""
+    return text_of(extra) if kind == b"L" else pax(extra)[0] or name
 
 
 def _wrong(block: bytes, offset: int, n_left: int | None) -> str:

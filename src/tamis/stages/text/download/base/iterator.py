@@ -131,16 +131,20 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             what = f"{path}: {doing} record {n_records + (doing == 'reading'):,} failed: {type(exc).__name__}: {exc}"
             raise TamisError(what) from exc
         finally:
-            counts = {"files": 1, "records": n_records, "documents": n_documents}
-            for part in (self.iterator, self.extractor):
-                if isinstance(part, Skips):
-                    counts |= {f"skipped: {reason}": n for reason, n in part.take_skipped().items()}
-            faults = self.iterator.take_faults()
-            if faults:
-                log.warning("%s: %s parts could not be read; the first: %s", path, f"{len(faults):,}", faults[0].reason)
-                counts |= {"quarantined": len(faults), "lost_bytes": sum(f.lost_bytes for f in faults)}
-            self._log_metrics(counts)
-            self._note_input(faults, n_records - n_refused, _stored_bytes(path))
+            self._report(path, n_records, n_documents, n_refused)
+
+    def _report(self, path: str, n_records: int, n_documents: int, n_refused: int) -> None:
+        """Log the counts of a file, and note its faults."""
+        counts = {"files": 1, "records": n_records, "documents": n_documents}
+        for part in (self.iterator, self.extractor):
+            if isinstance(part, Skips):
+                counts |= {f"skipped: {reason}": n for reason, n in part.take_skipped().items()}
+        faults = self.iterator.take_faults()
+        if faults:
+            log.warning("%s: %s parts could not be read; the first: %s", path, f"{len(faults):,}", faults[0].reason)
+            counts |= {"quarantined": len(faults), "lost_bytes": sum(f.lost_bytes for f in faults)}
+        self._log_metrics(counts)
+        self._note_input(faults, n_records - n_refused, _stored_bytes(path))
 
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
         from tamis.tasks.columns.exact import exact_array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -142,17 +142,10 @@ class _Pages:
         lost: tuple[int, int, str] | None = None  # from which byte of the file on, from which decoded one, and why
         while True:
             if self._parser is None:
-                try:
-                    is_page = self._find_page()
-                except FormatError:
-                    if lost is not None and lost[0] < self._stream.place:  # else the fault of the stream covers it
-                        yield self._fault(*lost)
-                    raise
-                if lost is not None:
-                    yield self._fault(*lost)
-                    lost = None
+                is_page = yield from self._resynchronise(lost)
                 if not is_page:
                     return
+                lost = None
                 self._parser = _PageParser(self._offset, _ROOT)
             parser, stream = self._parser, self._stream
             if not self._data:
@@ -160,10 +153,7 @@ class _Pages:
                 yield from self.checked()
             is_end = not self._data
             wrong = parser.feed(self._data, None if stream.codec is None else stream.place)
-            for page in parser.take_done():
-                page.resynchronised = self._resynchronised
-                self._held.append(page)
-                self._held_bytes += sum(len(text) for text in page.fields.values())
+            self._hold(parser.take_done())
             if is_end or stream.codec is None or self._held_bytes > _HELD_BYTES:
                 self._has_given = True
                 yield from self._take_held()
@@ -179,6 +169,25 @@ class _Pages:
                 self._parser, self._resynchronised = None, True
             else:
                 self._data = b""
+
+    def _resynchronise(self, lost: tuple[int, int, str] | None) -> Generator[InputFault, None, bool]:
+        """Move to the next <page>, yield the fault for what was lost before it, and return False if there is none."""
+        try:
+            is_page = self._find_page()
+        except FormatError:
+            if lost is not None and lost[0] < self._stream.place:  # else the fault of the stream covers it
+                yield self._fault(*lost)
+            raise
+        if lost is not None:
+            yield self._fault(*lost)
+        return is_page
+
+    def _hold(self, pages: list[_Page]) -> None:
+        """Keep pages until the checksum of their stream was compared."""
+        for page in pages:
+            page.resynchronised = self._resynchronised
+            self._held.append(page)
+            self._held_bytes += sum(len(text) for text in page.fields.values())
 
     def damaged_from(self, exc: FormatError) -> int:
         """Return the offset from which a fault of the compressed stream makes the file unreadable.

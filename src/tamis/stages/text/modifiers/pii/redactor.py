@@ -55,12 +55,7 @@ class PiiRedactor(DocumentModifier):
         unknown = [kinds] if isinstance(kinds, str) else sorted(set(kinds) - set(KINDS))
         if unknown or not kinds:
             raise UsageError(f"PiiRedactor(kinds=...): expected some of {list(KINDS)}, got {kinds!r}")
-        if mode not in ("replace", "hash"):
-            raise UsageError(f"PiiRedactor(mode=...): expected 'replace' or 'hash', got {mode!r}")
-        if mode == "replace" and (hash_key is not None or "{HASH}" in replacement):
-            raise UsageError("PiiRedactor: hash_key and {HASH} belong to mode='hash'")
-        if mode == "hash" and replacement != _TAG and "{HASH}" not in replacement:
-            raise UsageError(f"PiiRedactor(mode='hash'): replacement must contain {{HASH}}, got {replacement!r}")
+        _check_mode(mode, replacement, hash_key)
         self.kinds, self.mode = list(kinds), mode
         self.replacement = _HASH_TAG if mode == "hash" and replacement == _TAG else replacement
         # Private, because the parameters of a run are written into its folder, which must not contain a key. The
@@ -141,6 +136,16 @@ def _normalize(kind: str, value: str) -> str:
     if kind == "ipv4":
         return value
     return "".join(c for c in value if c.isalnum()).upper()
+
+
+def _check_mode(mode: str, replacement: str, hash_key: str | bytes | None) -> None:
+    """Raise UsageError unless the mode exists and the other two arguments belong to it."""
+    if mode not in ("replace", "hash"):
+        raise UsageError(f"PiiRedactor(mode=...): expected 'replace' or 'hash', got {mode!r}")
+    if mode == "replace" and (hash_key is not None or "{HASH}" in replacement):
+        raise UsageError("PiiRedactor: hash_key and {HASH} belong to mode='hash'")
+    if mode == "hash" and replacement != _TAG and "{HASH}" not in replacement:
+        raise UsageError(f"PiiRedactor(mode='hash'): replacement must contain {{HASH}}, got {replacement!r}")
 
 
 def _check_key(key: str | bytes | None) -> bytes:
