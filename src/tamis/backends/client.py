@@ -214,6 +214,11 @@ def get_client(
     if cluster_type == "cpu":
         n = n_workers or len(os.sched_getaffinity(0))
         return Client([ClientWorker(i) for i in range(n)], threads_per_worker, pools)
+    return Client(_gpu_workers(n_workers), threads_per_worker, pools)
+
+
+def _gpu_workers(n_workers: int | None) -> list[ClientWorker]:
+    """Return one worker per GPU, `n_workers` at most; one on the CPU where there is no GPU."""
     devices = device_names(os.environ)
     if n_workers is not None and devices and n_workers > len(devices):
         raise UsageError(
@@ -221,8 +226,8 @@ def get_client(
         )
     if not devices:
         _log.warning("get_client(cluster_type='gpu'): this machine has no GPU; there is one worker, on the CPU")
-        return Client([ClientWorker(0)], threads_per_worker, pools)
-    return Client([ClientWorker(i, d) for i, d in enumerate(devices[: n_workers or None])], threads_per_worker, pools)
+        return [ClientWorker(0)]
+    return [ClientWorker(i, d) for i, d in enumerate(devices[: n_workers or None])]
 
 
 def _size(value: str | int | None, name: str) -> int:

@@ -68,15 +68,9 @@ def parse_split(value: Any) -> dict[str, float]:
     """
     if value is None or value == {}:
         return {}
-    pairs: list[tuple[str, Any]] = []
-    if isinstance(value, Mapping):
-        pairs = [(str(k), v) for k, v in value.items()]
-    elif isinstance(value, str):
-        parts = [part.partition("=") for part in value.split(",")]
-        pairs = [(name.strip(), share.strip()) for name, _, share in parts]
     wrong = UsageError(f"split: expected shares that sum up to 100, e.g. train=99.9,validation=0.1, got {value!r}")
     shares: dict[str, float] = {}
-    for name, share in pairs:
+    for name, share in _named_shares(value):
         try:
             number = float(str(share).rstrip("%"))
         except ValueError:
@@ -92,6 +86,16 @@ def parse_split(value: Any) -> dict[str, float]:
     if not shares or abs(sum(shares.values()) - 100) > 1e-6:
         raise wrong
     return {name: round(number / 100, 12) for name, number in shares.items()}
+
+
+def _named_shares(value: Any) -> list[tuple[str, Any]]:
+    """Return pairs of names and shares, from a mapping or from text; none for anything else."""
+    if isinstance(value, Mapping):
+        return [(str(k), v) for k, v in value.items()]
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",")]
+        return [(name.strip(), share.strip()) for name, _, share in parts]
+    return []
 
 
 def cuts_of(split: Mapping[str, float]) -> list[int]:

@@ -127,6 +127,37 @@ class Forecast:
         return {"confidence": CONFIDENCE, **vars(self), **spans, **rounded}
 
 
+class _Intervals:
+    """Intervals of one forecast: raw figures corrected by what earlier runs took."""
+
+    def __init__(self, weights: Sequence[float], kind: str, ranges: Reaches) -> None:
+        self.weights, self.kind, self.ranges = weights, kind, ranges
+        self.centres: dict[str, list[float]] = {}  # figure -> [centre, spread], of all intervals so far
+
+    def around(
+        self,
+        figure: str,
+        prior: Prior,
+        raw: float,
+        pairs: Sequence[tuple[float, float]],
+        floor: float = 0.0,
+        most: float = math.inf,
+        extra: float = 0.0,
+    ) -> Interval:
+        """Return the interval of a figure.
+
+        `raw`: from the plain model; `pairs`: the measured value of each earlier run, and that of the model for it.
+        """
+        samples = [(took + floor, modelled + floor, w) for (took, modelled), w in zip(pairs, self.weights, strict=True)]
+        samples = [sample for sample in samples if sample[0] > 0 and sample[1] > 0]
+        ratios = [math.log(took / modelled) for took, modelled, _ in samples]
+        centre, half = spread(ratios, [w for _, _, w in samples], prior, extra)
+        middle = min((raw + floor) * math.exp(centre), most)
+        self.centres[figure] = [round(middle, 3), round(half, 6)]
+        ends = (middle * math.exp(reach * half) - floor for reach in self.ranges.reach(figure, self.kind))
+        return Interval(*(min(max(end, 0.0), most) for end in ends))
+
+
 def predict(
     asked: Conditions,
     models: Sequence[Predictor],
@@ -151,28 +182,7 @@ def predict(
         _alike(asked, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
         for age, m in enumerate(reversed(past))
     ][::-1]
-    centres: dict[str, list[float]] = {}
-
-    def interval(
-        figure: str,
-        prior: Prior,
-        raw: float,
-        pairs: Sequence[tuple[float, float]],
-        floor: float = 0.0,
-        most: float = math.inf,
-        extra: float = 0.0,
-    ) -> Interval:
-        """`raw`: what the plain model says; `pairs`: what each earlier run took, and what the model says of it."""
-        known = [(took + floor, said + floor, w) for (took, said), w in zip(pairs, weights, strict=True)]
-        known = [one for one in known if one[0] > 0 and one[1] > 0]
-        centre, half = spread(
-            [math.log(took / said) for took, said, _ in known], [w for _, _, w in known], prior, extra
-        )
-        middle = min((raw + floor) * math.exp(centre), most)
-        centres[figure] = [round(middle, 3), round(half, 6)]
-        ends = (middle * math.exp(reach * half) - floor for reach in ranges.reach(figure, kind))
-        return Interval(*(min(max(end, 0.0), most) for end in ends))
-
+    intervals = _Intervals(weights, kind, ranges)
     each = partition_line(past, weights, models)
     times = time_line(past, weights, LinearModel(start_s, start_s_per_byte))
     told = [m for m in past if m.conditions.decoded_bytes]
@@ -180,22 +190,22 @@ def predict(
     cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in told], start_s_per_byte)
     raw, block = raw_peak(asked, models, each, learned)
     pairs = [(float(m.peak_bytes), raw_peak(m.conditions, models, each, m.learned)[0]) for m in past]
-    peak = interval("peak_bytes", PEAK, raw, pairs, most=asked.budget_bytes)
+    peak = intervals.around("peak_bytes", PEAK, raw, pairs, most=asked.budget_bytes)
     pairs = [(m.seconds, raw_seconds(m.conditions, times)) for m in past]
     other = ELSEWHERE if elsewhere else 0.0
-    seconds = interval("seconds", SECONDS, raw_seconds(asked, times, nodes), pairs, extra=other)
+    seconds = intervals.around("seconds", SECONDS, raw_seconds(asked, times, nodes), pairs, extra=other)
     # Until a run has shown how much stays, and who waits for whom, anything between nothing and the bound.
     decoded, bound = asked.decoded_bytes, raw_scratch(asked)
     output, scratch = Interval(0.0, share * decoded, 1.2 * decoded), Interval(0.0, bound / 2, bound)
     if past:
         pairs = [(m.written_bytes, share * m.conditions.decoded_bytes) for m in past]
-        output = interval("output_bytes", OUTPUT, share * decoded, pairs, _FLOOR)
+        output = intervals.around("output_bytes", OUTPUT, share * decoded, pairs, _FLOOR)
         pairs = [(m.scratch_bytes, raw_scratch(m.conditions)) for m in past]
         # A block that is being written when the bound is reached still comes on top of it.
         most = bound + asked.cap_bytes if asked.handover_bytes else 0.0
-        found = interval("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
+        found = intervals.around("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
         scratch = Interval(*(min(end, most) for end in (found.low, found.expected, found.high)))
-    widened = {figure: centres[figure] for figure in ("peak_bytes", "seconds")}
+    widened = {figure: intervals.centres[figure] for figure in ("peak_bytes", "seconds")}
     n_partitions = max(1, math.ceil(decoded / block))
     return Forecast(len(past), kind, widened, peak, scratch, output, seconds, cpu * decoded, block, n_partitions)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tamis.engine.schema import FileKind
 from tamis.errors import FormatError, UsageError
 from tamis.formats.registry import reads_rows, table_format
 from tamis.hints import command
-from tamis.observe.commits import commits_at, covers, steps_of
+from tamis.observe.commits import Commit, commits_at, covers, steps_of
 from tamis.observe.quarantine import read_entries
 from tamis.observe.records import line_at
 from tamis.observe.verdicts import input_paths, matching_files, offset_of, read_plan, run_folder
@@ -63,32 +63,31 @@ def whereabouts(output: str, document: str) -> list[Whereabouts]:
 
 
 def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -> Whereabouts:
-    def told(state: str, sentence: str, files: list[str] | None = None) -> Whereabouts:
-        return Whereabouts(path, file, offset, state, sentence, files or [])
+    def status(state: str, sentence: str, files: Sequence[str] = ()) -> Whereabouts:
+        return Whereabouts(path, file, offset, state, sentence, list(files))
 
-    for entry in read_entries(folder / "quarantine"):
-        if entry.file == path and entry.offset <= offset < entry.offset + max(entry.length, 1):
-            see = command("quarantine", folder.parent)
-            return told(ASIDE, f"was set aside: {entry.reason} ({see})")
+    reason = _quarantine_reason(folder, path, offset)
+    if reason is not None:
+        return status(ASIDE, f"was set aside: {reason} ({command('quarantine', folder.parent)})")
     commits = list(commits_at(folder, file, offset))
     if not commits:
-        return told(NOT_READ, "was not read by this run: its partition is not committed")
+        return status(NOT_READ, "was not read by this run: its partition is not committed")
     record, problem = read_record(path, offset, _formats(folder))
     if record is None and not problem:
-        return told(NO_RECORD, "is no document: no record begins at this offset")
+        return status(NO_RECORD, "is no document: no record begins at this offset")
     files, steps = [os.path.join(output, f.name) for c in commits for f in c.of(FileKind.OUTPUT)], steps_of(folder)
-    if all(c.step < len(steps) and steps[c.step] < 1.0 for c in commits):
+    if _are_sampled(commits, steps):
         matches = [f for f in files if record is not None and _holds(f, record)]
         if not matches:
-            return told(NOT_SAMPLED, "is not among the documents written: it was not chosen for the sample", files)
-        return told(KEPT, f"was kept: {', '.join(matches)}", matches)
+            return status(NOT_SAMPLED, "is not among the documents written: it was not chosen for the sample", files)
+        return status(KEPT, f"was kept: {', '.join(matches)}", matches)
     unsure = f" (if a record begins there: {problem})" if problem else ""
     where = ", ".join(files) or "its stages wrote no file"
     if any(c.n_consumed for c in commits):
-        return told(
+        return status(
             KEPT, f"was not dropped{unsure}; stages made other documents of some of its partition: {where}", files
         )
-    return told(KEPT, f"was kept{unsure}: {where}", files)
+    return status(KEPT, f"was kept{unsure}: {where}", files)
 
 
 def _formats(folder: Path) -> list[str]:
@@ -97,6 +96,19 @@ def _formats(folder: Path) -> list[str]:
         return read_plan(folder).formats
     except UsageError:
         return []
+
+
+def _quarantine_reason(folder: Path, path: str, offset: int) -> str | None:
+    """Return why the record at an offset is in the quarantine, or None if it is not."""
+    for entry in read_entries(folder / "quarantine"):
+        if entry.file == path and entry.offset <= offset < entry.offset + max(entry.length, 1):
+            return entry.reason
+    return None
+
+
+def _are_sampled(commits: Iterable[Commit], steps: Sequence[float]) -> bool:
+    """Return True if all of these commits are of steps that end before the last document (`steps`: upper ends)."""
+    return all(c.step < len(steps) and steps[c.step] < 1.0 for c in commits)
 
 
 def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[dict[str, Any] | None, str]:

@@ -54,10 +54,15 @@ def recommend(rows: Sequence[TrialRun]) -> tuple[TrialRun | None, str]:
         why = smallest[-1].message if smallest else rows[-1].message if rows else "nothing was tried"
         return None, f"no configuration worked: {why}"
     fastest = max(done, key=lambda r: r.mb_per_s)
-    noise = noise_of(done)
-    near = [r for r in done if r.mb_per_s >= fastest.mb_per_s * (1 - noise)]
+    near = [r for r in done if r.mb_per_s >= fastest.mb_per_s * (1 - noise_of(done))]
     calm = [r for r in near if not r.failures and r.peak_bytes < _CROWDED * r.budget_bytes] or near
     best = min(calm, key=lambda r: (r.budget_bytes, r.failures, r.splits, r.blocksize != "auto", -r.mb_per_s))
+    return best, "; ".join(_reasons(best, fastest, done, near))
+
+
+def _reasons(best: TrialRun, fastest: TrialRun, done: Sequence[TrialRun], near: Sequence[TrialRun]) -> list[str]:
+    """Return why `best` was chosen among all runs that ended (`done`) and those as fast up to noise (`near`)."""
+    noise = noise_of(done)
     facts = (
         f"{best.mb_per_s:,.0f} MB/s, peak {format_size(best.peak_bytes)} ({best.peak_bytes / best.budget_bytes:.0%} "
         "of the budget)"
@@ -75,7 +80,7 @@ def recommend(rows: Sequence[TrialRun]) -> tuple[TrialRun | None, str]:
         reasons.append("no partition had to be split")
     if noise > NOISE and max(r.seconds for r in done) < SHORT_S:
         reasons.append("the runs were short: a larger --limit-bytes, or --repeat 3, tells more")
-    return best, "; ".join(reasons)
+    return reasons
 
 
 def noise_of(rows: Sequence[TrialRun]) -> float:

@@ -10,7 +10,7 @@ certain.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -98,19 +98,42 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     `name`: which of its limits, the first if none.
     """
     folder = run_folder(output)
-    planned_rules = rules_of(folder)
-    matching = [r for r in planned_rules or () if r.name and rule in (r.name, f"{r.stage}:{r.name}")]
+    planned_rules = rules_of(folder) or ()
+    planned = _planned_rule(planned_rules, rule)
+    dropped, limits = _dropped(folder, *((planned.name, planned.stage) if planned is not None else (rule, None)))
+    if planned is None and not dropped:
+        names = _rule_names(folder, planned_rules)
+        raise UsageError(f"no rule named {rule!r}; rules of this run: {', '.join(names) or 'none'}")
+    limits = limits or (planned.limits if planned is not None else {})
+    name = _limit_name(rule, name, limits, planned)
+    before = _limits_of_run(planned, limits)
+    after = replace(before, limits={**before.limits, name: new})
+    numbers = [(_number(value, limits), size) for value, size in dropped]
+    back = [size for value, size in numbers if value is not None and after.keeps(value)]
+    result = Rethreshold(
+        rule, name, before.limits[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
+    )
+    return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
+
+
+def _planned_rule(planned_rules: Iterable[PlannedRule], rule: str) -> PlannedRule | None:
+    """Return the rule of this name (or STAGE:NAME) in the plan of the run, or None."""
+    matching = [r for r in planned_rules if r.name and rule in (r.name, f"{r.stage}:{r.name}")]
     if len(matching) > 1:
         raise UsageError(
             f"several stages have a rule {rule!r}: say {' or '.join(f'{r.stage}:{r.name}' for r in matching)}"
         )
-    planned = matching[0] if matching else None
-    dropped, limits = _dropped(folder, *((planned.name, planned.stage) if planned is not None else (rule, None)))
-    limits = limits or (planned.limits if planned is not None else {})
-    if planned is None and not dropped:
-        noted = {r for table in verdict_tables(folder, ["rule"]) for r in table["rule"].to_pylist()}
-        names = ", ".join(sorted(noted | {r.name for r in planned_rules or () if r.name})) or "none"
-        raise UsageError(f"no rule named {rule!r}; rules of this run: {names}")
+    return matching[0] if matching else None
+
+
+def _rule_names(folder: Path, planned_rules: Iterable[PlannedRule]) -> list[str]:
+    """Return the names of all rules in the plan and in the verdicts."""
+    noted = {r for table in verdict_tables(folder, ["rule"]) for r in table["rule"].to_pylist()}
+    return sorted(noted | {r.name for r in planned_rules if r.name})
+
+
+def _limit_name(rule: str, name: str | None, limits: Mapping[str, Any], planned: PlannedRule | None) -> str:
+    """Return the name of the limit to change: `name`, or that of the first number among the limits."""
     name = name or next((n for n, limit in limits.items() if is_number(limit)), None)
     if name is None or not is_number(limits.get(name)):
         raise UsageError(f"rule {rule!r} has no limit named {name!r}; it has {', '.join(limits) or 'none'}")
@@ -118,16 +141,14 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
         raise UsageError(
             f"rule {rule!r} does not compare its score with {name!r}: what another value would do is not known"
         )
+    return name
+
+
+def _limits_of_run(planned: PlannedRule | None, limits: Mapping[str, Any]) -> RuleLimits:
+    """Return the limits that the run used; without a planned rule, their sides follow from their names."""
     sides = planned.sides if planned is not None and planned.sides else {n: side_of_name(n) for n in limits}
     bounds = {n: float(x) for n, x in limits.items() if n in sides and is_number(x)}
-    before = RuleLimits(bounds, sides, planned is not None and planned.inverted)
-    after = replace(before, limits={**bounds, name: new})
-    numbers = [(_number(value, limits), size) for value, size in dropped]
-    back = [size for value, size in numbers if value is not None and after.keeps(value)]
-    result = Rethreshold(
-        rule, name, bounds[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
-    )
-    return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
+    return RuleLimits(bounds, sides, planned is not None and planned.inverted)
 
 
 def _number(value: Any, limits: Mapping[str, Any]) -> float | None:

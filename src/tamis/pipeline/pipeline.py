@@ -159,9 +159,7 @@ class Sequential(Pipeline):
                 f"{self.name}: it has a reader of its own; call run(), or leave the reader out to call it on documents"
             )
         settings.setdefault("progress", False)
-        if isinstance(dataset, str) or (
-            isinstance(dataset, list) and dataset and all(isinstance(p, str) for p in dataset)
-        ):
+        if _names_files(dataset):
             return _over_files(self, dataset, executor, settings)
         one = not isinstance(dataset, list)
         kind = type(dataset).__module__.partition(".")[0]
@@ -190,6 +188,13 @@ def _over_files(
     tasks = whole.run(executor, **settings)
     pipeline.last_result = whole.last_result
     return tasks
+
+
+def _names_files(dataset: Any) -> bool:
+    """Return True for a path, or a list of paths."""
+    if isinstance(dataset, list):
+        return bool(dataset) and all(isinstance(path, str) for path in dataset)
+    return isinstance(dataset, str)
 
 
 def _concatenate(batches: list[DocumentBatch]) -> Any:

@@ -36,22 +36,27 @@ class _SameScheme(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_SameScheme)
 
 
+def _refuse_secrets(url: str) -> None:
+    """Raise UsageError for an address with a password or a signature in it."""
+    if "@" in url.split("/", 3)[2]:
+        raise UsageError(
+            f"{_shown(url)}: no name or password in a URL; make the file readable without, or copy it here"
+        )
+    signed = [n for n, _ in parse_qsl(urlsplit(url).query) if kind_of(n) or "sig" in n.lower().split("-")[-1][:9]]
+    if signed:
+        raise UsageError(
+            f"{_shown(url)}: {signed[0]} in the address is a secret, and addresses of input are kept in the run "
+            "directory and in reports; "
+            "use s3:// with credentials from the environment, or copy the file here"
+        )
+
+
 class HttpSource:
     """One version of a file on a web server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        if "@" in url.split("/", 3)[2]:
-            raise UsageError(
-                f"{_shown(url)}: no name or password in a URL; make the file readable without, or copy it here"
-            )
-        signed = [n for n, _ in parse_qsl(urlsplit(url).query) if kind_of(n) or "sig" in n.lower().split("-")[-1][:9]]
-        if signed:
-            raise UsageError(
-                f"{_shown(url)}: {signed[0]} in the address is a secret, and addresses of input are kept in the run "
-                "directory and in reports; "
-                "use s3:// with credentials from the environment, or copy the file here"
-            )
+        _refuse_secrets(url)
         answer = retry.call_with_retries(lambda: _ask(url, {"Range": "bytes=0-0"}), f"looking at {_shown(url)}")
         with answer:
             headers = answer.headers

@@ -7,14 +7,17 @@ and so is the output of another run below the folder that was named.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.opening import forget, source_of
 from tamis.stores.reading import version_of
 from tamis.stores.urls import is_bucket, name_in, split_s3
+
+if TYPE_CHECKING:
+    from tamis.stores.s3 import Bucket
 
 RUN_DIRECTORY = "_tamis"
 SCRATCH_EXAMPLE = f"tamis-{0:016x}"  # what a run makes in a scratch folder has such a name
@@ -30,6 +33,10 @@ class Listing:
     outputs: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)  # other endings
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.files or self.hidden or self.outputs or self.own or self.others)
 
 
 def refuse_scratch(scratch: str | None) -> NoReturn:
@@ -53,30 +60,52 @@ def list_input(
     name, key = split_s3(url)
     from tamis.stores.s3 import Bucket
 
-    bucket = Bucket(name)
-    magic = _MAGIC.search(key)
-    scratch_key = _key_in(scratch, name)
-    if magic is not None:
-        root = key[: magic.start()].rpartition("/")[0]
-        pattern = _pattern(key)
-        if _is_read(scratch_key, root) and ("**" in key or pattern.fullmatch(f"{scratch_key}/{SCRATCH_EXAMPLE}")):
-            refuse_scratch(scratch)
-        listing = _search(bucket.objects(key[: magic.start()]), bucket.url, root, accepted, leave_out, pattern)
-        if not (listing.files or listing.hidden or listing.outputs or listing.own or listing.others):
-            raise UsageError(f"no input files: nothing matches {url}")
-        return listing
+    list_objects = _list_matching if _MAGIC.search(key) else _list_below
+    return list_objects(url, Bucket(name), key, accepted, leave_out, scratch)
+
+
+def _list_matching(
+    url: str,
+    bucket: Bucket,
+    key: str,
+    accepted: Callable[[str], bool],
+    leave_out: Sequence[str],
+    scratch: str | None,
+) -> Listing:
+    """List the objects of a bucket that a pattern matches."""
+    scratch_key = _key_in(scratch, bucket.name)
+    prefix = _MAGIC.split(key, maxsplit=1)[0]
+    root = prefix.rpartition("/")[0]
+    pattern = _pattern(key)
+    if _is_read(scratch_key, root) and ("**" in key or pattern.fullmatch(f"{scratch_key}/{SCRATCH_EXAMPLE}")):
+        refuse_scratch(scratch)
+    listing = _search(bucket.objects(prefix), bucket.url, root, accepted, leave_out, pattern)
+    if listing.is_empty:
+        raise UsageError(f"no input files: nothing matches {url}")
+    return listing
+
+
+def _list_below(
+    url: str,
+    bucket: Bucket,
+    key: str,
+    accepted: Callable[[str], bool],
+    leave_out: Sequence[str],
+    scratch: str | None,
+) -> Listing:
+    """List one object of a bucket, or all of them below a prefix."""
+    scratch_key = _key_in(scratch, bucket.name)
     key = key.strip("/")
     if key and (head := bucket.head(key)) is not None and not url.endswith("/"):
         if not accepted(key):
             raise UsageError(f"{url}: cannot tell its format by its name")
         return Listing([(bucket.url(key), head.size, version_of(head.etag))])
-    folder = f"{key}/" if key else ""
     if bucket.url(key).rstrip("/") in {u.rstrip("/") for u in leave_out}:
         raise RunConflict(f"{url} is the output, too; give another output")
     if _is_read(scratch_key, key):
         refuse_scratch(scratch)
-    listing = _search(bucket.objects(folder), bucket.url, key, accepted, leave_out, None)
-    if not (listing.files or listing.hidden or listing.outputs or listing.own or listing.others):
+    listing = _search(bucket.objects(f"{key}/" if key else ""), bucket.url, key, accepted, leave_out, None)
+    if listing.is_empty:
         raise UsageError(f"no such object, and nothing below it: {url}")
     return listing
 
@@ -144,6 +173,19 @@ def _search(
             listing.others.append(url_of(item.key))
         else:
             candidates.append((item.key, item.size, version_of(item.etag)))
+    _sort_out(candidates, listing, url_of, own, outputs)
+    listing.files.sort()
+    return listing
+
+
+def _sort_out(
+    candidates: list[tuple[str, int, int]],
+    listing: Listing,
+    url_of: Callable[[str], str],
+    own: Collection[str],
+    outputs: Collection[str],
+) -> None:
+    """Add the candidates to the files of a listing, except those below an output of this run or of another one."""
     for key, size, version in candidates:
         above = [key[:i] for i, c in enumerate(key) if c == "/"]
         if any(url_of(folder) in own for folder in above):
@@ -152,8 +194,6 @@ def _search(
             listing.outputs.append(url_of(key))
         else:
             listing.files.append((url_of(key), size, version))
-    listing.files.sort()
-    return listing
 
 
 def _pattern(key: str) -> re.Pattern[str]:

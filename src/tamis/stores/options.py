@@ -60,23 +60,7 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
     """
     options = dict(given or {})
     client, config = dict(options.get("client_kwargs") or {}), dict(options.get("config_kwargs") or {})
-    credentials = sorted(
-        n for part in (options, client, config) for n in part if n.lower() in _CREDENTIALS and part[n] is not None
-    )
-    if credentials:
-        raise UsageError(
-            f"{who}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
-            "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) "
-            "and leave it out"
-        )
-    for part, known, section in (
-        (options, _KNOWN, ""),
-        (client, _CLIENT, "client_kwargs: "),
-        (config, _CONFIG, "config_kwargs: "),
-    ):
-        unknown = sorted(n for n in part if n not in known and n.lower() not in _CREDENTIALS)
-        if unknown:
-            raise UsageError(f"{who}: {section}{unknown[0]} is not known; accepted: {', '.join(known)}")
+    _check_names(options, client, config, who)
     style = dict(config.get("s3") or {}).get("addressing_style") or config.get("addressing_style")
     endpoint = options.get("endpoint_url") or client.get("endpoint_url")
     if endpoint is not None and (not str(endpoint).startswith(("http://", "https://")) or "@" in str(endpoint)):
@@ -96,6 +80,27 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
         read_timeout=_seconds(config, "read_timeout", StoreOptions.read_timeout, who),
         use_ssl=options.get("use_ssl", client.get("use_ssl")),
     )
+
+
+def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any], who: str) -> None:
+    """Raise UsageError for a credential, or an option that nothing reads."""
+    credentials = sorted(
+        n for part in (options, client, config) for n in part if n.lower() in _CREDENTIALS and part[n] is not None
+    )
+    if credentials:
+        raise UsageError(
+            f"{who}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
+            "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) "
+            "and leave it out"
+        )
+    for part, known, section in (
+        (options, _KNOWN, ""),
+        (client, _CLIENT, "client_kwargs: "),
+        (config, _CONFIG, "config_kwargs: "),
+    ):
+        unknown = sorted(n for n in part if n not in known and n.lower() not in _CREDENTIALS)
+        if unknown:
+            raise UsageError(f"{who}: {section}{unknown[0]} is not known; accepted: {', '.join(known)}")
 
 
 def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> float:

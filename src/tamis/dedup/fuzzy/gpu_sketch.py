@@ -150,6 +150,15 @@ def check(sketcher: Sketcher) -> None:
             raise Differs(f"{name} of {int((a != b).sum())} documents differ from those of the CPU")
 
 
+def _check_replaceable(error: str) -> None:
+    """Raise the error of a GPU that was asked for, unless the CPU takes over: its keys differ."""
+    kind = error.partition(":")[0]
+    if kind == MissingExtra.__name__:
+        raise _missing()
+    if kind != Differs.__name__:
+        raise UsageError(f"--backend gpu: the GPU cannot be used: {error}; fix that, or use --backend cpu, or auto")
+
+
 def choose(
     backend: str, sketch: Sketch, n_cores: int, n_gpus: int | None = None, measured: Callable[..., Any] | None = None
 ) -> BackendChoice:
@@ -169,11 +178,8 @@ def choose(
     rates = (measured or measure)(sketch)
     if "gpu" not in rates:
         error = str(rates.get("error", "it reported nothing"))
-        kind = error.partition(":")[0]
-        if backend == "gpu" and kind == MissingExtra.__name__:
-            raise _missing()
-        if backend == "gpu" and kind != Differs.__name__:
-            raise UsageError(f"--backend gpu: the GPU cannot be used: {error}; fix that, or use --backend cpu, or auto")
+        if backend == "gpu":
+            _check_replaceable(error)
         return BackendChoice("cpu", f"the GPU cannot be used: {error}")
     cpu, gpu = rates["cpu"] * n_cores / 1e9, rates["gpu"] * n_gpus / 1e9
     measurement = f"measured: {n_cores} cores sketch {cpu:.1f} GB/s, the GPU {gpu:.1f} GB/s with the copies to it"

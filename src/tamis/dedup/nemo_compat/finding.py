@@ -71,11 +71,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         for name, why in DONE_OTHERWISE.items():
             if name in usual and getattr(self, name) not in (usual[name], None):
                 warnings.warn(f"{self.who}: {name} {why}", stacklevel=5)
-        unknown = sorted(k for k, v in (self.write_kwargs or {}).items() if not (k == "storage_options" and not v))
-        if unknown:
-            raise UsageError(
-                f"{self.who}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
-            )
+        self._refuse_write_options()
         for name, bound in self.as_the_budget_allows.items():
             if getattr(self, name) == bound:
                 setattr(self, name, None)
@@ -92,6 +88,14 @@ class FindingWorkflow(InOneCall, WorkflowBase):
             raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
         self.index_options()
         self._input()
+
+    def _refuse_write_options(self) -> None:
+        """Raise UsageError for `write_kwargs`: only empty storage options are accepted."""
+        unknown = sorted(k for k, v in (self.write_kwargs or {}).items() if not (k == "storage_options" and not v))
+        if unknown:
+            raise UsageError(
+                f"{self.who}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
+            )
 
     def index_options(self) -> dict[str, Any]:
         """Return `against`, the index to compare with, and `index`, the one that gets the documents that stay."""

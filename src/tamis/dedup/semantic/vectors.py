@@ -80,14 +80,7 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind} ({exc})") from None
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    found = sorted({int(n) for n in np.unique(sizes)} - {0})
-    if len(found) > 1 or (dimension is not None and found not in ([], [dimension])):
-        wanted = dimension if dimension is not None else found[0]
-        at = int(np.flatnonzero((sizes != 0) & (sizes != wanted))[0])
-        raise PipelineError(
-            f"field {field!r}: document {at} of this batch has {int(sizes[at])} numbers, expected {wanted}"
-        )
-    width = found[0] if found else (dimension or 0)
+    width = _common_size(sizes, field, dimension)
     out = np.zeros((len(column), width), np.float32)
     rows = np.flatnonzero(sizes)
     values = pc.list_flatten(lists)
@@ -99,6 +92,18 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
     norm = np.sqrt(np.einsum("ij,ij->i", out, out, dtype=np.float64))
     out /= np.where(norm > 0, norm, 1.0)[:, None].astype(np.float32)
     return out, norm > 0
+
+
+def _common_size(sizes: np.ndarray[Any, Any], field: str, dimension: int | None) -> int:
+    """Return the one size of all lists that are not empty; raise PipelineError if they differ."""
+    distinct = sorted({int(n) for n in np.unique(sizes)} - {0})
+    if len(distinct) > 1 or (dimension is not None and distinct not in ([], [dimension])):
+        expected = dimension if dimension is not None else distinct[0]
+        row = int(np.flatnonzero((sizes != 0) & (sizes != expected))[0])
+        raise PipelineError(
+            f"field {field!r}: document {row} of this batch has {int(sizes[row])} numbers, expected {expected}"
+        )
+    return distinct[0] if distinct else (dimension or 0)
 
 
 def least_cosine(eps: float) -> float:

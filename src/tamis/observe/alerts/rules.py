@@ -225,11 +225,16 @@ class Rulebook:
         advice = rule.advice or measure.advice_at(self.place)
         n_untold, state.n_untold = max(0, state.n_untold - 1), 0
         text = reading.text + (f" for {lasted_s:seconds}" if lasted_s >= 1 and measure.unit != "seconds" else "")
-        if limit.amount or limit.unit != "bytes":
-            text += f", limit {Amount(limit.amount):{limit.unit}}"
-        text += f" ({n_untold} more since the last alert)" if n_untold else ""
+        text += _limit_text(limit) + (f" ({n_untold} more since the last alert)" if n_untold else "")
         text += f": {advice}" + (f" [{', '.join(map(_done, rule.remedies))}]" if rule.remedies else "")
         return replace(made, text=text, advice=advice, n_untold=n_untold, remedies=rule.remedies)
+
+
+def _limit_text(limit: AlertLimit) -> str:
+    """Return the limit as a part of a message; "" for a limit of zero bytes."""
+    if not limit.amount and limit.unit == "bytes":
+        return ""
+    return f", limit {Amount(limit.amount):{limit.unit}}"
 
 
 def _done(remedy: str) -> str:

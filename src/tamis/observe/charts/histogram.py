@@ -69,33 +69,20 @@ def histogram_chart(
     every = [b for bins in known for b in bins]
     if not every:
         return ""
-    low, high = min(b[0] for b in every), max(b[1] for b in every)
-    axis = _axis(low, high)
+    axis = _axis(every)
     groups = _groups(every, axis)
     counts = [_counts(bins, groups) for bins in known]
     most = max(n for count in counts for n in count)
     parts = []
-    for which, (bars, count) in enumerate(zip(sets, counts, strict=True)):
-        for (start, end), n in zip(groups, count, strict=True):
-            left, wide = _place(start, end, axis)
-            inset = wide * (0.06 + 0.16 * which)  # a set in front is narrower: both stay visible
-            tall = max(n / most * (_HEIGHT - 6), 1.0) if n else 0.0
-            if tall:
-                parts.append(
-                    f'<rect class="fill {bars.kind}" x="{coordinate(left + inset)}" y="{coordinate(_HEIGHT - tall)}" '
-                    f'width="{coordinate(max(wide - 2 * inset, 0.5))}" height="{coordinate(tall)}"/>'
-                )
+    for i, (bars, count) in enumerate(zip(sets, counts, strict=True)):
+        inset = 0.06 + 0.16 * i  # a set in front is narrower: both stay visible
+        parts += _draw_bars(bars.kind, groups, count, most, axis, inset)
     for i, (start, end) in enumerate(groups):
-        says = [f"{show(start)} to {show(end)}", *(f"{s.name}: {c[i]:,.0f}" for s, c in zip(sets, counts, strict=True))]
-        left, wide = _place(start, end, axis)
-        parts.append(
-            f'<g class="hit"><rect x="{coordinate(left)}" y="0" width="{coordinate(wide)}" height="{_HEIGHT}"/>'
-            f"<title>{text(chr(10).join(says), 400)}</title></g>"
-        )
-    for mark in (m for m in marks if axis.low <= m <= axis.high):
-        parts.append(f'<path class="limit" d="M{coordinate(axis.place(mark) * WIDTH)} 0V{_HEIGHT}"/>')
+        figures = [f"{bars.name}: {count[i]:,.0f}" for bars, count in zip(sets, counts, strict=True)]
+        parts.append(_hit(_place(start, end, axis), [f"{show(start)} to {show(end)}", *figures]))
+    parts += _draw_marks(marks, axis)
     keys = [Key(s.kind, s.name, f"{sum(b[2] for b in bins):,.0f}") for s, bins in zip(sets, known, strict=True)]
-    odd = sum(number(b[2]) for s in sets for b in s.bins[:MAX_BINS] if len(b) == 3 and b[0] is None and b[1] is None)
+    odd = sum(_count_odd(s.bins) for s in sets)
     svg = (
         f'<svg class="alone" role="img" aria-label="{text(label)}" width="100%" height="{_HEIGHT + 20}">'
         f'<svg width="100%" height="{_HEIGHT}" viewBox="0 0 {WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
@@ -104,15 +91,61 @@ def histogram_chart(
     return figure(svg, keys, f"{odd:,.0f} are no numbers and not shown." if odd else "")
 
 
-def _axis(low: float, high: float) -> Axis:
-    """Shares from zero to a round end, so that a chart of one is like that of another.
+def _axis(bins: Sequence[Bin]) -> Axis:
+    """Return an even axis for shares, from zero to a round end, so that charts can be compared.
 
-    Other values as far as they go.
+    Other values: an axis from the lowest to the highest.
     """
+    low, high = min(b[0] for b in bins), max(b[1] for b in bins)
     if low >= -2 and high <= 2:
         end = next(e for e in _ENDS if e >= high)
         return Axis(0.0 if low >= 0 else -next(e for e in _ENDS if e >= -low), end if high > 0 else 0.0, True)
     return Axis(low, high, False)
+
+
+def _draw_bars(
+    kind: str,
+    groups: Sequence[tuple[float, float]],
+    count: Sequence[float],
+    most: float,
+    axis: Axis,
+    inset: float,
+) -> list[str]:
+    """Return the bars of one set; `most`: the count of a full bar, `inset`: share of the width free at each side."""
+    rects = []
+    for (start, end), n in zip(groups, count, strict=True):
+        if not n:
+            continue
+        left, wide = _place(start, end, axis)
+        tall = max(n / most * (_HEIGHT - 6), 1.0)
+        rects.append(
+            f'<rect class="fill {kind}" x="{coordinate(left + wide * inset)}" y="{coordinate(_HEIGHT - tall)}" '
+            f'width="{coordinate(max(wide - 2 * (wide * inset), 0.5))}" height="{coordinate(tall)}"/>'
+        )
+    return rects
+
+
+def _hit(place: tuple[float, float], lines: Sequence[str]) -> str:
+    """Return the invisible area over a bar that shows its figures."""
+    left, wide = place
+    return (
+        f'<g class="hit"><rect x="{coordinate(left)}" y="0" width="{coordinate(wide)}" height="{_HEIGHT}"/>'
+        f"<title>{text(chr(10).join(lines), 400)}</title></g>"
+    )
+
+
+def _draw_marks(marks: Sequence[float], axis: Axis) -> list[str]:
+    """Return a line for each threshold inside the range."""
+    return [
+        f'<path class="limit" d="M{coordinate(axis.place(mark) * WIDTH)} 0V{_HEIGHT}"/>'
+        for mark in marks
+        if axis.low <= mark <= axis.high
+    ]
+
+
+def _count_odd(bins: Sequence[Sequence[float | None]]) -> float:
+    """Return the count of values that are no numbers: that of the bins with two open ends."""
+    return sum(number(b[2]) for b in bins[:MAX_BINS] if len(b) == 3 and b[0] is None and b[1] is None)
 
 
 def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:

@@ -50,15 +50,21 @@ def lines_chart(
     frame = Frame(start, end, number(top) or most * 1.1 or 1.0, height)
     body, keys = "", []
     for i, line in enumerate(drawn):
-        points = list(line.points) if len(line.points) > 1 else [*line.points, (end, line.points[0][1])]
-        if line.area:
-            floor = [(at, 0.0) for at, _ in points]
-            body += f'<path class="fill soft {line.kind}" d="{frame.band(floor, points)}"/>'
-        body += f'<path class="line {line.kind}{_DASHES[i // 3 % 3]}" d="{frame.line(points)}"/>'
+        body += _draw_line(line, frame, _DASHES[i // 3 % 3], end)
         keys.append(Key(line.kind, line.name, show(line.points[-1][1])))
     body += frame.hits(_values(drawn, show, began_at))
     nothing = not most and not number(top)  # a scale of made-up values would only mislead
     return figure(frame.draw(label, body, (lambda _: "") if nothing else show), keys, note)
+
+
+def _draw_line(line: Line, frame: Frame, dashes: str, end: float) -> str:
+    """Return the path of a line, with its area; a single point is drawn as a level up to `end`."""
+    points = list(line.points) if len(line.points) > 1 else [*line.points, (end, line.points[0][1])]
+    body = ""
+    if line.area:
+        floor = [(at, 0.0) for at, _ in points]
+        body = f'<path class="fill soft {line.kind}" d="{frame.band(floor, points)}"/>'
+    return body + f'<path class="line {line.kind}{dashes}" d="{frame.line(points)}"/>'
 
 
 def _clean(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -47,13 +47,7 @@ def layers(points: Sequence[Total]) -> list[Layer]:
 
     Workers are in the order of their numbers; those that used most are drawn one by one.
     """
-    total: dict[str, float] = {}
-    for p in points:
-        for name, used in p.workers.items():
-            total[name] = total.get(name, 0.0) + number(used)
-    living = points[-1].workers if points else {}
-    first = sorted(total, key=lambda n: (n in living, total[n]), reverse=True)[:MAX_WORKERS]
-    shown = sorted(first, key=lambda n: (int(n) if n.isdecimal() else 1 << 60, n))
+    shown, has_more = _shown_workers(points)
     result = [
         Layer("supervisor", "k7", [number(p.supervisor_bytes) for p in points]),
         Layer("forking server", "k6", [number(p.server_bytes) for p in points]),
@@ -62,14 +56,32 @@ def layers(points: Sequence[Total]) -> list[Layer]:
         Layer(f"worker {name[:20]}", f"k{i}", [number(p.workers.get(name)) for p in points])
         for i, name in enumerate(shown)
     ]
-    if len(total) > len(shown):
+    if has_more:
         rest = [sum(number(v) for k, v in p.workers.items() if k not in shown) for p in points]
         result.append(Layer("other workers", "k8", rest))
     known = [sum(layer.values[i] for layer in result) for i in range(len(points))]
-    other = [max(number(p.used_bytes) - known[i], 0.0) for i, p in enumerate(points)]
-    if any(o > 0.01 * number(p.used_bytes) for o, p in zip(other, points, strict=True)):
-        result.append(Layer("other" if any(known) else "in use", "k8" if any(known) else "k0", other))
+    result += _unexplained(points, known)
     return [layer for layer in result if any(layer.values)]
+
+
+def _shown_workers(points: Sequence[Total]) -> tuple[list[str], bool]:
+    """Return the workers that are drawn one by one, and whether there are others."""
+    total: dict[str, float] = {}
+    for p in points:
+        for name, used in p.workers.items():
+            total[name] = total.get(name, 0.0) + number(used)
+    living = points[-1].workers if points else {}
+    first = sorted(total, key=lambda n: (n in living, total[n]), reverse=True)[:MAX_WORKERS]
+    shown = sorted(first, key=lambda n: (int(n) if n.isdecimal() else 1 << 60, n))
+    return shown, len(total) > len(shown)
+
+
+def _unexplained(points: Sequence[Total], known: Sequence[float]) -> list[Layer]:
+    """Return a layer of the bytes beyond the known ones, or none where they are not worth showing."""
+    other = [max(number(p.used_bytes) - known[i], 0.0) for i, p in enumerate(points)]
+    if not any(o > 0.01 * number(p.used_bytes) for o, p in zip(other, points, strict=True)):
+        return []
+    return [Layer("other", "k8", other) if any(known) else Layer("in use", "k0", other)]
 
 
 def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
@@ -113,13 +125,16 @@ def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float =
     body += frame.hits(
         [(points[i].at, _says(points[i], stack, i, budget, began_at)) for i in picked(len(points), MAX_HITS)]
     )
-    note = f"Peak {format_size(most)}, {most / budget:.0%} of the budget."
-    if left_s is not None:
-        note += f" It rises: at this rate the budget is reached in {seconds_text(left_s)}."
-    elif live:
-        note += " No clear rise: no time to the limit can be told."
+    note = f"Peak {format_size(most)}, {most / budget:.0%} of the budget." + (_trend_text(left_s) if live else "")
     label = f"memory over time: {format_size(points[-1].used_bytes)} of {format_size(budget)} in use"
     return figure(frame.draw(label, body, format_size, marks, _bands(frame, budget)), keys, note)
+
+
+def _trend_text(left_s: float | None) -> str:
+    """Return a sentence about the time until the budget is reached."""
+    if left_s is None:
+        return " No clear rise: no time to the limit can be told."
+    return f" It rises: at this rate the budget is reached in {seconds_text(left_s)}."
 
 
 def _thinned(points: Sequence[Total]) -> list[Total]:

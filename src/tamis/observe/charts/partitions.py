@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tamis.observe.charts.svg import Key, coordinate, figure, text
 from tamis.observe.points import Cell
@@ -53,18 +53,23 @@ def map_chart(cells: Sequence[Cell]) -> str:
     sums = {state: sum(getattr(c, state) for c in cells) for state in (*STATES, "quarantined")}
     shares = ", ".join(f"{sums[s] / total:.0%} {s}" for s in STATES) if total else "no bytes"
     label = f"partition map: {shares}"
-    keys = [Key(f"s-{state}", state, format_size(sums[state])) for state in STATES]
-    keys.append(Key("s-part", "part of it committed"))
-    if sums["quarantined"]:
-        keys.append(Key("s-quarantined", "quarantined", format_size(sums["quarantined"])))
-    if any(c.split for c in cells):
-        keys.append(Key("s-split", "split", f"{sum(c.split for c in cells):,.0f} times"))
     svg = (
         f'<svg class="map" role="img" aria-label="{text(label)}" viewBox="0 0 {width} {height}" '
         'preserveAspectRatio="xMinYMin meet">'
         f'{"".join(parts)}<path class="cut" d="{lines}"/>{marks}</svg>'
     )
-    return figure(svg, keys)
+    return figure(svg, _keys(sums, sum(c.split for c in cells)))
+
+
+def _keys(sums: Mapping[str, float], n_splits: float) -> list[Key]:
+    """Return the legend: every state with its bytes, and the marks that occur."""
+    keys = [Key(f"s-{state}", state, format_size(sums[state])) for state in STATES]
+    keys.append(Key("s-part", "part of it committed"))
+    if sums["quarantined"]:
+        keys.append(Key("s-quarantined", "quarantined", format_size(sums["quarantined"])))
+    if n_splits:
+        keys.append(Key("s-split", "split", f"{n_splits:,.0f} times"))
+    return keys
 
 
 def _stretches(states: Sequence[str]) -> list[tuple[int, int]]:
