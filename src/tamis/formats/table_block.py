@@ -15,6 +15,7 @@ Memory: 32 bytes per row, and 8 per number in the longest list column.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,11 +115,9 @@ def row_hashes(table: pa.Table) -> tuple[Words, Words]:
 
 def _values(array: pa.Array) -> tuple[Words, Words]:
     """(hi, lo) of the values of one chunk, seeded by the family of their type. Nulls of all types are alike."""
+    if (decoded := _decoded(array)) is not array:
+        return _values(decoded)
     kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _values(array.storage)
-    if pa.types.is_dictionary(kind):
-        return _values(array.dictionary_decode())
     if pa.types.is_null(kind):
         return np.full(len(array), NULL_HI), np.full(len(array), NULL_LO)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
@@ -130,18 +129,32 @@ def _values(array: pa.Array) -> tuple[Words, Words]:
     if _is_list_of_numbers(kind):
         return _number_lists(array)
     if pa.types.is_nested(kind):
-        texts = [None if value is None else canonical_text(value) for value in python_values(array)]
-        return _spans(pa.array(texts, pa.large_string()), _NESTED)
-    if pa.types.is_large_string(kind) or pa.types.is_string(kind):
+        return _value_texts(array, canonical_text, _NESTED)
+    if is_text(kind):
         return _spans(array, _TEXT)
-    if pa.types.is_string_view(kind):
-        return _spans(array.cast(pa.large_string()), _TEXT)
-    if pa.types.is_large_binary(kind) or pa.types.is_binary(kind):
+    if is_bytes(kind):
         return _spans(array, _BYTES)
+    return _value_texts(array, str, _text_seed(str(kind)))  # decimals and what may yet come
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    """Return the array itself, or its values where its type stores them in another form (one level of it)."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return array.storage
+    if pa.types.is_dictionary(kind):
+        return array.dictionary_decode()
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
-        return _spans(array.cast(pa.large_binary()), _BYTES)
-    texts = [None if value is None else str(value) for value in python_values(array)]  # decimals and what may yet come
-    return _spans(pa.array(texts, pa.large_string()), _text_seed(str(kind)))
+        return array.cast(pa.large_binary())
+    return array
+
+
+def _value_texts(array: pa.Array, to_text: Callable[[Any], str], seed: int) -> tuple[Words, Words]:
+    """Hash each value by its text."""
+    texts = [None if value is None else to_text(value) for value in python_values(array)]
+    return _spans(pa.array(texts, pa.large_string()), seed)
 
 
 def _is_list_of_numbers(kind: pa.DataType) -> bool:

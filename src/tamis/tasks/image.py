@@ -156,18 +156,28 @@ def _as_array(values: Any) -> Any:
 
 def _table_of(objects: Sequence[ImageObject]) -> pa.Table:
     changed = [_stored(o) for o in objects] if any(o._pixels is not None for o in objects) else None
-    names = list(dict.fromkeys(name for o in objects for name in o.metadata))
-    columns: dict[str, Any] = {n: [o.metadata.get(n) for o in objects] for n in names if n != ROW_ID}
+    columns = _metadata_columns(objects)
     for name in _OWN:
-        values = [getattr(o, name) for o in objects]
-        if name == "embedding":
-            values = [None if v is None else [float(x) for x in v] for v in values]
+        values = _own_values(objects, name)
         if name in ("image_id", "image_path") or any(v is not None for v in values):
             columns[column_of(name)] = values
     if changed is not None:
         columns[_CHANGED] = changed
     table = pa.table({n: _typed(n, v) for n, v in columns.items()})
     return table.append_column(ROW_ID, pa.array([o._serial for o in objects], pa.int64()))
+
+
+def _metadata_columns(objects: Sequence[ImageObject]) -> dict[str, list[Any]]:
+    names = list(dict.fromkeys(name for o in objects for name in o.metadata))
+    return {n: [o.metadata.get(n) for o in objects] for n in names if n != ROW_ID}
+
+
+def _own_values(objects: Sequence[ImageObject], name: str) -> list[Any]:
+    """Return one attribute of all objects; embeddings as lists of floats."""
+    values = [getattr(o, name) for o in objects]
+    if name != "embedding":
+        return values
+    return [None if v is None else [float(x) for x in v] for v in values]
 
 
 def _typed(name: str, values: list[Any]) -> pa.Array:

@@ -47,20 +47,12 @@ def trace_returned(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> No
     parent_rows = np.maximum(position, 0)
     lineages = [_lineage(p) for p in parents]
     seen = list(dict.fromkeys(name for p in parents for name in p.get_columns()))
-    hidden = frozenset().union(*(p.hidden for p in lineages)) | {n for n in seen if n not in returned.names}
     only = next((p.only for p in lineages if p.only is not None), None)
     if only is not None:
         only += tuple(n for n in returned.names if n not in only and n not in seen)
-    expected = {name for p in parents for name in p.expected}
-    columns: dict[str, pa.Array] = {}
-    for name in returned.names:
-        column = returned.column(name, position) if name in seen else returned.fresh(name)
-        if column is None:
-            if any(name in p.columns for p in lineages):
-                columns[name] = take_or_null(returned.exact(name), position)
-        elif name in seen or name not in expected or column.null_count < len(column):
-            columns[name] = column
-            hidden -= {name}
+    columns, changed = returned.columns(position, seen)
+    hidden = frozenset().union(*(p.hidden for p in lineages)) | {n for n in seen if n not in returned.names}
+    hidden -= changed
     has_parents = len(serials) > 0
     child.adopt_lineage(
         Lineage(origin, np.where(traced, rows[parent_rows], -1) if has_parents else position, columns, hidden, only),
@@ -184,6 +176,24 @@ class _Returned:
         if (is_text(new.type) and not self._was_on_device) or not same.any():  # the same either way
             return new
         return replace_where(new, same, take_or_null(self.exact(name), position).filter(pa.array(same)))
+
+    def columns(self, position: Array, seen: Sequence[str]) -> tuple[dict[str, pa.Array], set[str]]:
+        """Return the columns that the child stores, and the names of those that the stage changed or added.
+
+        `seen`: the columns that the stage received.
+        """
+        expected = {name for p in self.parents for name in p.expected}
+        columns: dict[str, pa.Array] = {}
+        changed = set()
+        for name in self.names:
+            column = self.column(name, position) if name in seen else self.fresh(name)
+            if column is None:
+                if any(name in _lineage(p).columns for p in self.parents):
+                    columns[name] = take_or_null(self.exact(name), position)
+            elif name in seen or name not in expected or column.null_count < len(column):
+                columns[name] = column
+                changed.add(name)
+        return columns, changed
 
     def _is_as_given(self, name: str, position: Array) -> bool:
         """Return True if every cell is the same immutable object that was handed out for that row."""

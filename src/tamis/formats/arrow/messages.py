@@ -62,16 +62,7 @@ def read_layout(path: str, with_buffers: bool = False) -> Layout:
 
 
 def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
-    file.seek(max(0, size - 10))
-    tail = file.read(10)
-    if len(tail) < 10 or tail[4:] != MAGIC:
-        raise FormatError("it has no end; it was cut off, or is still being written")
-    (length,) = struct.unpack_from("<i", tail)
-    if not 0 < length <= min(size, _MAX_METADATA):
-        raise FormatError("its footer is damaged")
-    end = size - 10 - length
-    file.seek(end)
-    footer = _FlatTable.root(file.read(length))
+    footer, end = _footer(file, size)
     layout = Layout(is_stream=False, dictionaries=[(at, at + n + body) for at, n, body in footer.items(2, _BLOCK)])
     walked = _walk(file, end, with_buffers, layout)
     listed: set[int] = set()
@@ -93,6 +84,20 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
     if walked:
         raise FormatError(f"its footer leaves out the record batch at byte {min(walked)}")
     return layout
+
+
+def _footer(file: BinaryIO, size: int) -> tuple[_FlatTable, int]:
+    """Return the footer of a file and the offset at which it begins."""
+    file.seek(max(0, size - 10))
+    tail = file.read(10)
+    if len(tail) < 10 or tail[4:] != MAGIC:
+        raise FormatError("it has no end; it was cut off, or is still being written")
+    (length,) = struct.unpack_from("<i", tail)
+    if not 0 < length <= min(size, _MAX_METADATA):
+        raise FormatError("its footer is damaged")
+    begin = size - 10 - length
+    file.seek(begin)
+    return _FlatTable.root(file.read(length)), begin
 
 
 def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[int, BatchLocation]:

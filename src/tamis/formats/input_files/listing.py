@@ -75,24 +75,12 @@ def list_files(
         search = Search(accepted, leave_out, files.skipped, sidecars(accepted), scratch)
         _search(search, os.path.expanduser(entry), accepted)
         search.drop_lonely_sidecars()
-        outputs = {folder for folder in {os.path.dirname(path) for path in search.paths} if search.is_output(folder)}
-        for path in sorted(search.paths):
-            if os.path.dirname(path) in outputs:
-                raise RunConflict(f"{path} is in the output folder itself; give another folder for the output")
-            if path not in seen and (limit is None or len(files) < limit):
-                seen.add(path)
-                if (info := search.look_at(path)) is not None:
-                    files.append(path, info.st_size, info.st_mtime_ns, info.st_ino)
+        _add_local(search, limit, files, seen)
         unreadable += search.unreadable
         if limit is not None and len(files) >= limit:
             break
     if unreadable:
-        named = "; ".join(f"{path}: {reason}" for path, reason in sorted(unreadable)[:_MAX_NAMED])
-        more = f"; and {len(unreadable) - _MAX_NAMED:,} more" if len(unreadable) > _MAX_NAMED else ""
-        raise UsageError(
-            f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as "
-            "input"
-        )
+        raise _unreadable_error(unreadable)
     if not files:
         skipped_text = "".join(f"\n{line}" for line in skipped_lines(files.skipped.to_list()))
         raise UsageError(
@@ -100,6 +88,26 @@ def list_files(
             f"{', '.join(sorted(set(suffixes)))}{skipped_text}"
         )
     return files
+
+
+def _unreadable_error(unreadable: list[tuple[str, str]]) -> UsageError:
+    named = "; ".join(f"{path}: {reason}" for path, reason in sorted(unreadable)[:_MAX_NAMED])
+    more = f"; and {len(unreadable) - _MAX_NAMED:,} more" if len(unreadable) > _MAX_NAMED else ""
+    return UsageError(
+        f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as input"
+    )
+
+
+def _add_local(search: Search, limit: int | None, files: FileList, seen: set[str]) -> None:
+    """Add the files that a search collected to `files`, sorted, each path once."""
+    outputs = {folder for folder in {os.path.dirname(path) for path in search.paths} if search.is_output(folder)}
+    for path in sorted(search.paths):
+        if os.path.dirname(path) in outputs:
+            raise RunConflict(f"{path} is in the output folder itself; give another folder for the output")
+        if path not in seen and (limit is None or len(files) < limit):
+            seen.add(path)
+            if (info := search.look_at(path)) is not None:
+                files.append(path, info.st_size, info.st_mtime_ns, info.st_ino)
 
 
 def _add_remote(

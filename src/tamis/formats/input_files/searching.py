@@ -171,38 +171,44 @@ class Search:
             yield base
             return
         head, remaining = parts[0], parts[1:]
-        if head == "**":
-            if not remaining:
-                yield base or "."
-                return
+        folder = base or "."
+        if head == "**" and not remaining:
+            yield folder
+        elif head == "**":
             below = Search(self._suffixes, tuple(self._left_out), self._skipped, scratch=self._scratch)
-            for folder, _ in below._folders(base or ".", hidden=(".",)):
-                yield from self._matches(folder, remaining)
+            for inner, _ in below._folders(folder, hidden=(".",)):
+                yield from self._matches(inner, remaining)
             self.unreadable += below.unreadable
         elif not glob.has_magic(head):
             path = os.path.join(base, head)
             if os.path.lexists(path):
                 yield from self._matches(path, remaining)
         else:
-            would_be_read = (
-                self._scratch_id is not None and not remaining and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, head)
-            )
-            if would_be_read and _identity(base or ".") == self._scratch_id:
-                refuse_scratch(self._scratch)
-            for name in self._names(base or "."):
-                hidden = name.startswith(".") and not head.startswith(".")
+            if not remaining:
+                self._check_scratch(folder, head)
+            for name in self._names(folder, head):
                 path = os.path.join(base, name)
-                if not hidden and fnmatch.fnmatchcase(name, head) and (not remaining or os.path.isdir(path)):
+                if not remaining or os.path.isdir(path):
                     yield from self._matches(path, remaining)
 
-    def _names(self, folder: str) -> list[str]:
+    def _check_scratch(self, folder: str, pattern: str) -> None:
+        """Raise UsageError if `folder` is the scratch folder and `pattern` matches temporary files in it."""
+        would_be_read = self._scratch_id is not None and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, pattern)
+        if would_be_read and _identity(folder) == self._scratch_id:
+            refuse_scratch(self._scratch)
+
+    def _names(self, folder: str, pattern: str) -> list[str]:
+        """Return the sorted names in a folder that a part of a pattern matches; hidden ones only if it begins so."""
         try:
-            return sorted(os.listdir(folder))
+            names = sorted(os.listdir(folder))
         except NotADirectoryError:
             return []
         except OSError as exc:
             self.unreadable.append((os.path.abspath(folder), exc.strerror or str(exc)))
             return []
+        shows_hidden = pattern.startswith(".")
+        visible = names if shows_hidden else [name for name in names if not name.startswith(".")]
+        return [name for name in visible if fnmatch.fnmatchcase(name, pattern)]
 
 
 def _why_not(path: str) -> str:

@@ -330,14 +330,7 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: 
         return pa.array(types == _TRUE, mask=types <= _NULL)
     if kinds <= {_INT, _FLOAT}:
         text = _texts(buf, types, start, length)
-        array = _integers(text) if kinds == {_INT} else None
-        if (
-            array is None
-            and _FLOAT in kinds
-            and not (exact and _INT in kinds)
-            and not _any_inexact(text, types, length)
-        ):
-            array = _floats(text, types)
+        array = _numbers(text, types, length, kinds, exact)
         return json_column(text) if array is None else array
     if not exact and kinds == {_ARRAY}:
         array = literals.parse_float_lists(_texts(buf, types, start, length))
@@ -357,6 +350,15 @@ def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
     valid = types > _NULL
     data, offsets = json_text.gather(buf, start, np.where(valid, length, 0))
     return buffers.string_array(offsets, data, valid)
+
+
+def _numbers(text: pa.Array, types: Array, length: Array, kinds: set[int], exact: bool) -> pa.Array | None:
+    """Return integers or floats as one array of numbers; None if no type holds all of them."""
+    if kinds == {_INT}:
+        return _integers(text)
+    if (exact and _INT in kinds) or _any_inexact(text, types, length):
+        return None
+    return _floats(text, types)
 
 
 def _integers(text: pa.Array) -> pa.Array | None:

@@ -59,17 +59,11 @@ def read_range(
         return RangeBytes(np.empty(0, np.uint8), start)
     first = start
     if start > 0:
-        file.seek(start - 1)
-        if file.read(1) != b"\n":
-            first = _after_newline(file, start, end)
-            if first >= end:
-                return RangeBytes(np.empty(0, np.uint8), end)
-    elif at_file_start:
-        file.seek(0)
-        if file.read(3) == _BOM:
-            first, end = 3, min(max(end, 4), size)  # the mark is the beginning of the first line
-            if first >= end:
-                return RangeBytes(np.empty(0, np.uint8), end)
+        first = _first_record(file, start, end)
+    elif at_file_start and _has_bom(file):
+        first, end = 3, min(max(end, 4), size)  # the mark is the beginning of the first line
+    if first >= end:
+        return RangeBytes(np.empty(0, np.uint8), end)
     # Room for the end of the record that crosses the end of the range: without it, one short tail would copy the whole
     # range.
     room = spare.take("block", min(end - first + _STEP, size - first))
@@ -101,6 +95,17 @@ def read_range(
                 file.seek(first)
                 data = data[: _read_into(file, data)]
     return RangeBytes(data, first, oversize)
+
+
+def _first_record(file: BinaryIO, start: int, end: int) -> int:
+    """Return the position of the first record that begins in [start, end); `end` if there is none."""
+    file.seek(start - 1)
+    return start if file.read(1) == b"\n" else _after_newline(file, start, end)
+
+
+def _has_bom(file: BinaryIO) -> bool:
+    file.seek(0)
+    return file.read(3) == _BOM
 
 
 def _read_into(file: BinaryIO, out: np.ndarray[Any, Any]) -> int:

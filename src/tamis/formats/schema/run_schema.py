@@ -154,12 +154,15 @@ def normal(kind: pa.DataType) -> pa.DataType:
         return pa.list_(normal(kind.value_type), kind.list_size)
     if is_list(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return pa.list_(normal(kind.value_type))
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        if len({field.name for field in fields}) < len(fields):
-            return TEXT
-        return pa.struct([pa.field(field.name, normal(field.type)) for field in fields])
-    return kind
+    return _normal_struct(kind) if pa.types.is_struct(kind) else kind
+
+
+def _normal_struct(kind: pa.DataType) -> pa.DataType:
+    """Return the struct of normal types; text for one with two fields of the same name."""
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    if len({field.name for field in fields}) < len(fields):
+        return TEXT
+    return pa.struct([pa.field(field.name, normal(field.type)) for field in fields])
 
 
 def join(a: pa.DataType, b: pa.DataType) -> pa.DataType:
@@ -252,18 +255,42 @@ def _like(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
         return model
     if pa.types.is_dictionary(model) and _like(kind, model.value_type) == model.value_type:
         return pa.dictionary(pa.int32(), model.value_type)
-    is_short = pa.types.is_list(model) or pa.types.is_list_view(model)
-    if pa.types.is_list(kind) and (is_short or pa.types.is_large_list(model) or pa.types.is_large_list_view(model)):
-        inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
-        return pa.list_(inner) if is_short else pa.large_list(inner)
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(model) and kind.list_size == model.list_size:
-        inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
-        return pa.list_(inner, model.list_size)
+    if pa.types.is_list(kind):
+        return _like_list(kind, model)
+    if pa.types.is_fixed_size_list(kind):
+        return _like_fixed_size_list(kind, model)
     if pa.types.is_struct(kind) and pa.types.is_struct(model):
-        ours, theirs = _members(kind), _members(model)
-        if set(ours) == set(theirs):
-            return pa.struct([pa.field(n, _like(ours[n], theirs[n])) for n in ours])
+        return _like_struct(kind, model)
     return kind
+
+
+def _like_list(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
+    """Return a list with offsets as wide as those of the model, which may be a list or a list view."""
+    if pa.types.is_list(model) or pa.types.is_list_view(model):
+        return pa.list_(_like_items(kind, model))
+    if pa.types.is_large_list(model) or pa.types.is_large_list_view(model):
+        return pa.large_list(_like_items(kind, model))
+    return kind
+
+
+def _like_fixed_size_list(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
+    """Return the list with the items of the model if both have the same size, else `kind` unchanged."""
+    if not pa.types.is_fixed_size_list(model) or kind.list_size != model.list_size:
+        return kind
+    return pa.list_(_like_items(kind, model), model.list_size)
+
+
+def _like_items(kind: pa.DataType, model: pa.DataType) -> pa.Field:
+    """Return the field of the items of a list: that of the model, with the type that both agree on."""
+    return model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
+
+
+def _like_struct(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
+    """Return the struct with fields like those of the model if both have the same names, else `kind` unchanged."""
+    ours, theirs = _members(kind), _members(model)
+    if set(ours) != set(theirs):
+        return kind
+    return pa.struct([pa.field(n, _like(ours[n], theirs[n])) for n in ours])
 
 
 def _members(kind: pa.DataType) -> dict[str, pa.DataType]:

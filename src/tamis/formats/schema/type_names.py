@@ -228,21 +228,26 @@ class _JsonReader:
             return pa.list_(self.type(value, depth + 1), _small_int(rest.get("size", -1), -1, 2**24))
         if kind == "map":
             return pa.map_(self.type(value[0], depth + 1), self.type(value[1], depth + 1))
-        if kind == "timestamp" and value in _UNITS:
-            zone = rest["tz"]
-            if zone is not None and not (isinstance(zone, str) and len(zone) < 64):
-                raise ValueError(f"bad time zone {str(zone)[:80]}")
-            return pa.timestamp(value, zone)
-        if kind == "time" and value in _UNITS:
-            return pa.time32(value) if value in ("s", "ms") else pa.time64(value)
-        if kind == "duration" and value in _UNITS:
-            return pa.duration(value)
+        if kind in ("timestamp", "time", "duration") and value in _UNITS:
+            return _time_type(kind, value, rest)
         if kind == "decimal":
             make = {128: pa.decimal128, 256: pa.decimal256}[value[0]]
             return make(_small_int(value[1], 1, 76), _small_int(value[2], -76, 76))
         if kind == "bytes":
             return pa.binary(_small_int(value, 0, 2**24))
         raise ValueError(f"unknown type {str(plain)[:80]}")
+
+
+def _time_type(kind: str, unit: str, options: Mapping[str, Any]) -> pa.DataType:
+    """Build a timestamp (with the time zone in `options`), a time of day or a duration."""
+    if kind == "duration":
+        return pa.duration(unit)
+    if kind == "time":
+        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    zone = options["tz"]
+    if zone is not None and not (isinstance(zone, str) and len(zone) < 64):
+        raise ValueError(f"bad time zone {str(zone)[:80]}")
+    return pa.timestamp(unit, zone)
 
 
 def _small_int(value: Any, least: int, limit: int) -> int:

@@ -9,6 +9,7 @@ views lists, views of text and bytes large_string and large_binary, extension ty
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,20 +90,23 @@ def _to_text(array: pa.Array) -> pa.Array:
     source, text = array.type, pa.large_string()
     if is_json(source):
         with deep_recursion():
-            return pa.array([None if value is None else canonical_text(value) for value in json_values(array)], text)
+            return _texts(json_values(array), canonical_text)
     if is_text(source) or is_bytes(source):
         return array.cast(text)  # bytes: refused unless they are UTF-8
     if pa.types.is_integer(source) or pa.types.is_boolean(source):
         return array.cast(text)
     if pa.types.is_floating(source):
-        values = array.cast(pa.float64()).to_pylist()
-        return pa.array([None if value is None else number_text(value) for value in values], text)
+        return _texts(array.cast(pa.float64()).to_pylist(), number_text)
     if pa.types.is_nested(source):
-        return pa.array([None if value is None else canonical_text(value) for value in python_values(array)], text)
+        return _texts(python_values(array), canonical_text)
     try:
         return array.cast(text)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # invalid: a time of a zone that is unknown here
-        return pa.array([None if value is None else str(value) for value in python_values(array)], text)
+        return _texts(python_values(array), str)
+
+
+def _texts(values: list[Any], to_text: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if value is None else to_text(value) for value in values], pa.large_string())
 
 
 def _widen_struct(array: pa.Array, target: pa.DataType) -> pa.Array:

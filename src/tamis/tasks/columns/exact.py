@@ -65,21 +65,29 @@ def _exact_type(values: Sequence[Any], depth: int) -> pa.DataType | None:
         return None
     kind = kinds.pop()
     if kind is str:
-        return pa.large_string() if all(v is None or v.isascii() or _is_utf8(v) for v in values) else None
+        return pa.large_string() if _all_utf8(values) else None
     if kind is bool:
         return pa.bool_()
     if kind is float:
         return pa.float64()
     present = [v for v in values if v is not None]
     if kind is int:
-        least, largest = min(present), max(present)
-        if least >= -(2**63) and largest < 2**63:
-            return pa.int64()
-        return pa.uint64() if least >= 0 and largest < 2**64 else None
+        return _integer_type(min(present), max(present))
     if kind is list:
         inner = _exact_type([item for v in present for item in v], depth + 1)
         return None if inner is None else pa.list_(inner)
     return None  # objects: a struct would give each the members of all
+
+
+def _all_utf8(texts: Sequence[str | None]) -> bool:
+    return all(text is None or text.isascii() or _is_utf8(text) for text in texts)
+
+
+def _integer_type(least: int, largest: int) -> pa.DataType | None:
+    """Return the type for integers from `least` to `largest`; None if none holds them all."""
+    if least >= -(2**63) and largest < 2**63:
+        return pa.int64()
+    return pa.uint64() if least >= 0 and largest < 2**64 else None
 
 
 def _is_utf8(text: str) -> bool:
