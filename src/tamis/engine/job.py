@@ -124,33 +124,52 @@ def make_job(
     `documents`: without a reader, the first stage gets documents that were given in memory. `on_cluster`: GPUs are
     those of its nodes.
     """
-    rest = list(stages)
-    source = rest.pop(0) if rest and isinstance(rest[0], FilePartitioningStage) else None
-    reader = rest[0] if rest and isinstance(rest[0], Reader) else None
-    writer = rest[-1] if rest and isinstance(rest[-1], Writer) else None
-    rest = rest[1 if reader is not None else 0 : len(rest) - (1 if writer is not None else 0)]
-    for i, stage in enumerate(rest):
-        if isinstance(stage, Reader) and source is None and reader is None and i:
+    job = _sort_stages(name, stages)
+    _check_order(job)
+    middle = job.stages
+    for stage in middle:
+        _check_needs(stage, on_cluster)
+    job.labels = labels_of(stage.name for stage in middle)
+    has_documents = job.reader is not None or documents
+    job.segments = _segments(middle, mode) if has_documents or not middle else [_one_segment(middle)]
+    if _is_written_apart(job, documents):
+        job.segments.append(Segment(len(middle), len(middle), Resources()))
+    for segment in job.segments:
+        for i in range(segment.first, segment.last):
+            middle[i].look_ahead(middle[i + 1 : segment.last])
+    return job
+
+
+def _sort_stages(name: str, stages: list[ProcessingStage[Any, Any]]) -> Job:
+    """Return a job without segments: source, reader and writer by their places, the other stages in the middle."""
+    middle = list(stages)
+    source = middle.pop(0) if middle and isinstance(middle[0], FilePartitioningStage) else None
+    reader = middle[0] if middle and isinstance(middle[0], Reader) else None
+    writer = middle[-1] if middle and isinstance(middle[-1], Writer) else None
+    middle = middle[1 if reader is not None else 0 : len(middle) - (1 if writer is not None else 0)]
+    return Job(name, source, reader, middle, writer)
+
+
+def _check_order(job: Job) -> None:
+    """Raise PipelineError if a reader or a writer is in the middle of the pipeline."""
+    for i, stage in enumerate(job.stages):
+        if isinstance(stage, Reader) and job.source is None and job.reader is None and i:
             continue  # behind a stage of the user's that names the files: it reads them whole
         if isinstance(stage, (Reader, Writer)):
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
             raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")
-    for stage in rest:
-        _check_needs(stage, on_cluster)
-    job = Job(name, source, reader, rest, writer)
-    job.labels = labels_of(stage.name for stage in rest)
-    job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
-    # Images stay in the worker that has them decoded.
-    plain = documents if reader is None else reader.batch is DocumentBatch
+
+
+def _is_written_apart(job: Job, documents: bool) -> bool:
+    """Return True if other workers write what the last stage returns.
+
+    Encoding and syncing files is work for cores: a worker that has a GPU would leave it idle meanwhile. Only documents
+    can be handed to another worker: what may be files is written where it is, and images stay in the worker that has
+    them decoded.
+    """
+    plain = documents if job.reader is None else job.reader.batch is DocumentBatch
     on_gpu = job.segments[-1].resources.requires_gpu
-    if writer is not None and plain and on_gpu and rest[-1].traits.gives_documents:
-        # Encoding and syncing files is work for cores: a worker that has a GPU would leave it idle meanwhile.
-        # Only documents can be handed to another worker: what may be files is written where it is.
-        job.segments.append(Segment(len(rest), len(rest), Resources()))
-    for segment in job.segments:
-        for i in range(segment.first, segment.last):
-            rest[i].look_ahead(rest[i + 1 : segment.last])
-    return job
+    return job.writer is not None and plain and on_gpu and job.stages[-1].traits.gives_documents
 
 
 def labels_of(names: Iterable[str]) -> list[str]:

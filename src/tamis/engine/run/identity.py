@@ -191,19 +191,10 @@ def _plain(value: Any, depth: int) -> Any:
         return repr(value)
     if depth == 0:
         return type(value).__qualname__
-    if isinstance(value, (list, tuple)):
-        return [_plain(v, depth - 1) for v in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((_plain(v, depth - 1) for v in value), key=repr)
-    if isinstance(value, Mapping):
-        return {str(k): _named(str(k), v, depth - 1) for k, v in value.items()}
-    if inspect.isfunction(value) or inspect.isclass(value):
-        name = f"{value.__module__}.{value.__qualname__}:{_source(value)}"
-        bound = _bound(value, depth) if inspect.isfunction(value) else []
-        return [name, *bound] if bound else name
-    if inspect.isroutine(value):  # methods, and what is not written in Python: str.strip
-        name, of = getattr(value, "__qualname__", repr(value)), getattr(value, "__self__", None)
-        return name if of is None or inspect.ismodule(of) else [name, _plain(of, depth - 1)]
+    if isinstance(value, (list, tuple, set, frozenset, Mapping)):
+        return _plain_container(value, depth)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return _plain_code(value, depth)
     if isinstance(value, functools.partial):
         return [_plain(v, depth - 1) for v in (value.func, value.args, dict(value.keywords))]
     if isinstance(value, os.PathLike):
@@ -212,6 +203,26 @@ def _plain(value: Any, depth: int) -> Any:
         return value.__name__
     cls = type(value)
     return {"class": f"{cls.__module__}.{cls.__qualname__}:{_source(cls)}", **_own(value, depth)}
+
+
+def _plain_container(value: Any, depth: int) -> Any:
+    """Convert a sequence, a set or a mapping like `_plain`."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(v, depth - 1) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(v, depth - 1) for v in value), key=repr)
+    return {str(k): _named(str(k), v, depth - 1) for k, v in value.items()}
+
+
+def _plain_code(value: Any, depth: int) -> Any:
+    """Convert a class, a function or a method like `_plain`: by its name, its source and what is bound to it."""
+    if inspect.isfunction(value) or inspect.isclass(value):
+        name = f"{value.__module__}.{value.__qualname__}:{_source(value)}"
+        bound = _bound(value, depth) if inspect.isfunction(value) else []
+        return [name, *bound] if bound else name
+    # Methods, and what is not written in Python: str.strip.
+    name, of = getattr(value, "__qualname__", repr(value)), getattr(value, "__self__", None)
+    return name if of is None or inspect.ismodule(of) else [name, _plain(of, depth - 1)]
 
 
 def _named(name: str, value: Any, depth: int) -> Any:

@@ -7,15 +7,17 @@ their row groups. What an earlier run committed is never handed out again (the c
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tamis.engine.supervisor.coverage import Coverage, FileCoverage, Intervals
 from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 MAX_FILES_PER_UNIT = 1024
+_MAX_BLOCKS = {PieceKind.BYTES: 1, PieceKind.STREAM: 2}  # larger files of a kind are divided
 
 
 @dataclass
@@ -25,6 +27,32 @@ class WorkItem:
     pieces: list[Piece]
     mode: Mode = Mode.RUN
     describe: bool = False  # only tell the row groups: part of the file is done already
+
+
+@dataclass
+class _Group:
+    """Whole files of one kind that are handed out together."""
+
+    max_files: int
+    max_bytes: float  # decoded
+    pieces: list[Piece] = field(default_factory=list)
+    n_bytes: int = 0
+
+    def has_room(self, kind: PieceKind, n_bytes: int) -> bool:
+        """Return True if a file belongs to this group, which is not empty."""
+        is_full = len(self.pieces) >= self.max_files or self.n_bytes + n_bytes > self.max_bytes
+        return not is_full and self.pieces[0].kind is kind
+
+    def add(self, piece: Piece, n_bytes: int) -> None:
+        self.pieces.append(piece)
+        self.n_bytes += n_bytes
+
+
+def _is_divided(kind: PieceKind, decoded_bytes: int, max_bytes: float, is_begun: bool) -> bool:
+    """Return True if a file is too large to be handed out whole, or part of it (`is_begun`) is done."""
+    if is_begun:
+        return kind in (PieceKind.BYTES, PieceKind.STREAM, PieceKind.ROWS)
+    return kind in _MAX_BLOCKS and decoded_bytes > max_bytes * _MAX_BLOCKS[kind]
 
 
 class Cursor:
@@ -123,49 +151,60 @@ class Cursor:
         return WorkItem([piece])
 
     def _from_files(self, block_bytes: int, may_feed: bool) -> WorkItem | None:
-        group: list[Piece] = []
-        total = 0
-        limit = self.files_per_partition or self.files_together
-        by_number = self.files_per_partition is not None  # so many files, whatever their size, as far as memory allows
+        """Return the next small files as one group, or the first work of a file that is not handed out whole."""
+        group = self._new_group(block_bytes)
         while self._next_file < len(self.files):
             i = self._next_file
-            kind, size, path = self.kinds[i], self.files.sizes[i], self.files.paths[i]
-            done = self.done.get(i)
+            kind, done = self.kinds[i], self.done.get(i)
             if done is not None and done.complete:
                 self._advance()
                 # What lies on both sides of it is not neighbouring: in one partition it would be in another order.
-                if group:
+                if group.pieces:
                     break
                 continue
-            if size == 0 and not self.takes_empty:
+            if self.files.sizes[i] == 0 and not self.takes_empty:
                 self._advance()
                 continue
-            decoded = max(size, 0) if kind is PieceKind.BYTES else int(max(size, 0) * self.ratio)
-            fits = by_number or decoded <= block_bytes
-            alone = not fits or done is not None  # handed out by itself, so the group so far goes first
-            is_full = len(group) >= limit or (total + decoded > block_bytes and not by_number)
-            if group and (alone or is_full or group[0].kind is not kind):
+            decoded_bytes = self._decoded_bytes(i)
+            if group.pieces and (done is not None or not group.has_room(kind, decoded_bytes)):
                 break
-            if kind is PieceKind.BYTES and (not fits or done is not None):
-                self._advance()
-                left = done.ranges.missing(0, size) if done is not None else [(0, size)]
-                self._rest.extend(Piece(i, kind, path, s, e) for s, e in left)
-                if not self._rest:
-                    continue
-                return self._cut(block_bytes)
-            if kind is PieceKind.STREAM and ((decoded > block_bytes * 2 and not by_number) or done is not None):
-                if not may_feed:
+            if _is_divided(kind, decoded_bytes, group.max_bytes, done is not None):
+                if kind is PieceKind.STREAM and not may_feed:
                     return None
                 self._advance()
-                return self._feed_of(i)
-            if kind is PieceKind.ROWS and done is not None:
-                # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
-                self._advance()
-                return WorkItem([Piece(i, kind, path, 0, TO_END)], describe=True)
+                if (work := self._divided(i, block_bytes)) is not None:
+                    return work
+                continue
             self._advance()
-            group.append(Piece(i, kind, path, 0, size if kind is PieceKind.BYTES else TO_END))
-            total += decoded
-        return WorkItem(group) if group else None
+            group.add(self._whole(i), decoded_bytes)
+        return WorkItem(group.pieces) if group.pieces else None
+
+    def _new_group(self, block_bytes: int) -> _Group:
+        if self.files_per_partition is not None:  # so many files, whatever their size, as far as memory allows
+            return _Group(self.files_per_partition or self.files_together, math.inf)
+        return _Group(self.files_together, block_bytes)
+
+    def _decoded_bytes(self, file: int) -> int:
+        size = max(self.files.sizes[file], 0)
+        return size if self.kinds[file] is PieceKind.BYTES else int(size * self.ratio)
+
+    def _whole(self, file: int) -> Piece:
+        kind = self.kinds[file]
+        end = self.files.sizes[file] if kind is PieceKind.BYTES else TO_END
+        return Piece(file, kind, self.files.paths[file], 0, end)
+
+    def _divided(self, file: int, block_bytes: int) -> WorkItem | None:
+        """Return the first work of a file that is not handed out whole; None if nothing of it is left to do."""
+        kind, path, done = self.kinds[file], self.files.paths[file], self.done.get(file)
+        if kind is PieceKind.STREAM:
+            return self._feed_of(file)
+        if kind is PieceKind.ROWS:
+            # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
+            return WorkItem([self._whole(file)], describe=True)
+        size = self.files.sizes[file]
+        left = done.ranges.missing(0, size) if done is not None else [(0, size)]
+        self._rest.extend(Piece(file, kind, path, s, e) for s, e in left)
+        return self._cut(block_bytes) if self._rest else None
 
     def _advance(self) -> None:
         self._ahead_bytes -= max(self.files.sizes[self._next_file], 0)

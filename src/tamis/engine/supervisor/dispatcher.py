@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tamis.engine.supervisor.actions import Action, AssignUnit, RequestBlock
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.state import FEEDER, RunStatus, Worker
@@ -251,12 +253,13 @@ class Dispatcher:
         if assigned or len(living) < len(node.workers):
             return assigned
         feeder = next((w for w in living if w.segment == FEEDER), None)
-        if feeder is None and not living:
+        if feeder is None and self._has_room_for_feeder(node, living):
             return [self._pool.start(node, FEEDER)]
         idle = [w for w in living if w.is_idle and w is not feeder]
-        if feeder is None and node.arbiter.has_seat(feeding=True) and node.arbiter.fits_beside(0):
-            return [self._pool.start(node, FEEDER)]
         return self._pool.retire(idle[0]) if idle else []
+
+    def _has_room_for_feeder(self, node: PoolNode, living: Sequence[Worker]) -> bool:
+        return not living or (node.arbiter.has_seat(feeding=True) and node.arbiter.fits_beside(0))
 
     def _unstick(self, node: PoolNode) -> list[Action]:
         """Free memory where no worker works although there is work: fewer workers get more each, and a feeder ends."""
@@ -277,24 +280,30 @@ class Dispatcher:
         for segment, n in [*reversed(list(enumerate(node.arbiter.target_workers()))), (FEEDER, 1)]:
             living = node.living(segment)
             idle = [w for w in living if w.unit is None]
-            if segment == FEEDER:
-                more = self._feed_may_start(node)
-            else:
-                more = any(not u.alone for u in self._queue.segments[segment]) or (
-                    segment == 0 and not self._queue.cursor.exhausted
-                )
-            if more and not idle and len(living) < n and grow and self._may_start(node, segment):
-                if self._is_full(segment, n):
-                    continue
-                if node.arbiter.has_seat(bool(self._queue.feeds)) and node.devices.has_room(segment):
-                    actions.append(self._pool.start(node, segment))
-                elif not living:
-                    actions += self._pool.make_room(node, segment)
+            needs_more = self._has_work(node, segment) and not idle and len(living) < n
+            if needs_more and grow and self._may_start(node, segment):
+                actions += self._start_worker(node, segment, n, is_first=not living)
             elif len(living) > n:
                 ready = [w for w in idle if w.ready]
                 # One at a time while rates are being learned; all of a segment that has no more work.
                 actions += self._pool.retire_all(ready[:1] if n else ready)
         return actions
+
+    def _has_work(self, node: PoolNode, segment: int) -> bool:
+        """Return True if a worker of a segment (or the feeder) would get work on this node."""
+        if segment == FEEDER:
+            return self._feed_may_start(node)
+        if any(not u.alone for u in self._queue.segments[segment]):
+            return True
+        return segment == 0 and not self._queue.cursor.exhausted
+
+    def _start_worker(self, node: PoolNode, segment: int, n: int, is_first: bool) -> list[Action]:
+        """Start a worker if there is room for it; for the first of its segment on this node, make room."""
+        if self._is_full(segment, n):
+            return []
+        if node.arbiter.has_seat(bool(self._queue.feeds)) and node.devices.has_room(segment):
+            return [self._pool.start(node, segment)]
+        return self._pool.make_room(node, segment) if is_first else []
 
     def _is_full(self, segment: int, n: int) -> bool:
         """Return True if a segment with a fixed number of workers for the whole run has them, on whatever nodes."""

@@ -172,8 +172,7 @@ class Leakage:
             return []
         self._found[segment] = found = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
         if known is not None:
-            found["stage"], found["workers"] = found["stage"] or known["stage"], known["workers"]
-            found["proven"] = known["proven"] or found["proven"]
+            _take_over(found, known)
         if worker_id not in found["workers"]:
             found["workers"] = [*found["workers"], worker_id][-100:]
         if found["proven"] and not (known is not None and known["proven"]):
@@ -204,6 +203,12 @@ class Leakage:
         if known is None or not known["proven"] or risen_bytes < allowance(cap_bytes):
             return False
         return not (has_room and self._witnesses.get(segment) == worker_id)
+
+
+def _take_over(found: dict[str, Any], known: Mapping[str, Any]) -> None:
+    """Keep what an earlier description of the same leak says and a new one does not."""
+    found["stage"], found["workers"] = found["stage"] or known["stage"], known["workers"]
+    found["proven"] = known["proven"] or found["proven"]
 
 
 def _describe(

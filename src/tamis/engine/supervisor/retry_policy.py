@@ -147,9 +147,7 @@ class RetryPolicy:
             kind = FailureKind.CRASH
         if kind in _USED_UP:
             if not was_fresh and unit.n_kills < MAX_INNOCENT_KILLS:
-                where = f"{in_words(report.stage)}: " if report.stage else ""
-                note = f"{where}the worker ran out of {_USED_UP[kind]}, trying again on a fresh one: {error}"
-                return RetryDecision(RetryAction.RETRY, replace(unit, n_kills=unit.n_kills + 1), note)
+                return _retry_used_up(unit, report)
             kind = FailureKind.MEMORY if kind is FailureKind.THREADS else kind
         unit = replace(unit, last_error=error)
         if kind is FailureKind.INPUT:
@@ -197,6 +195,13 @@ class RetryPolicy:
             "failed, "
             f"each of them alone: {worst.advice()}"
         )
+
+
+def _retry_used_up(unit: Unit, report: Failure) -> RetryDecision:
+    """Try a unit again whose worker ran out of descriptors or threads, perhaps by earlier units."""
+    where = f"{in_words(report.stage)}: " if report.stage else ""
+    note = f"{where}the worker ran out of {_USED_UP[report.kind]}, trying again on a fresh one: {report.error}"
+    return RetryDecision(RetryAction.RETRY, replace(unit, n_kills=unit.n_kills + 1), note)
 
 
 def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:

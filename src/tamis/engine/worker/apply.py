@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,7 +190,30 @@ def _run_chunk(
     if isinstance(results, Task):
         results = [results]
     parents = [p.as_read for p in parents]  # whatever the stage put into the very batch it was given
+    results = _settle_results(results, label, parents, book)
+    drops = [n if n.reason != stage.name else n._replace(reason=label) for n in reported.drops]
+    documents = [r for r in results if isinstance(r, DocumentBatch)]
+    _note_survivors(documents, label, before, book, notes.kept)
+    for batch in (*parents, *documents):
+        batch.forget_frames()
+    notes.read(label, reported.input)
+    bad = {int(s): reason for serials, told in reported.bad for s, reason in zip(serials, told, strict=True)}
+    if bad:
+        _quarantine_bad(bad, label, parents, documents, before, book, notes.aside)
+    for serials, note in _account(book, label, before, documents, drops, list(bad)):
+        identity = hash128.sum128(*before, serials)
+        # In this order: examples are some of those whose ids were looked up.
+        notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
+        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials, note.ids))
+    return results
+
+
+def _settle_results(
+    results: Sequence[Task[Any]] | None, label: str, parents: Sequence[DocumentBatch], book: StageBook
+) -> list[Task[Any]]:
+    """Return the tasks that a stage returned, without those it gave up, each batch with its lineage."""
     if any(isinstance(result, (NoneTask, FailedTask)) for result in results or ()):
+        assert results is not None
         n_failed = sum(isinstance(result, FailedTask) for result in results)
         book.count({GIVEN_UP: n_failed} if n_failed else {})
         results = [result for result in results if not isinstance(result, (NoneTask, FailedTask))]
@@ -206,31 +229,37 @@ def _run_chunk(
                 _take_in(result, parents)
             except Exception as exc:  # a table or frame that cannot be documents
                 raise StageFailure(label, exc) from exc
-    drops = [n if n.reason != stage.name else n._replace(reason=label) for n in reported.drops]
-    documents = [r for r in results or () if isinstance(r, DocumentBatch)]
+    return list(results or ())
+
+
+def _note_survivors(
+    documents: Sequence[DocumentBatch], label: str, before: Identity, book: StageBook, kept: Kept
+) -> None:
+    """Count documents that cannot be traced, and keep the scores of those that stayed."""
     if n_new := sum(int((d.serial < 0).sum()) for d in documents if d.is_adopted):
         book.count({UNTRACED: n_new})
     if documents:
         serials = np.concatenate([d.serial for d in documents])
-        notes.kept.leave(label, serials[serials >= 0], before[0])
-    for batch in (*parents, *documents):
-        batch.forget_frames()
-    notes.read(label, reported.input)
-    bad = {int(s): reason for serials, told in reported.bad for s, reason in zip(serials, told, strict=True)}
-    if bad:
-        out = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()
-        for batch in parents:  # what a stage said it cannot do, and what really did not come out, goes to quarantine
-            at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in bad and s not in out], np.int64)
-            if len(at):
-                serials = batch.serial[at]
-                book.quarantined.add(len(at), hash128.sum128(*before, serials))
-                notes.aside(batch.take(at), label, [bad[s] for s in serials.tolist()])
-    for serials, note in _account(book, label, before, documents, drops, list(bad)):
-        identity = hash128.sum128(*before, serials)
-        # In this order: examples are some of those whose ids were looked up.
-        notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
-        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials, note.ids))
-    return list(results or ())
+        kept.leave(label, serials[serials >= 0], before[0])
+
+
+def _quarantine_bad(
+    bad: Mapping[int, str],
+    label: str,
+    parents: Sequence[DocumentBatch],
+    documents: Sequence[DocumentBatch],
+    before: Identity,
+    book: StageBook,
+    aside: Aside,
+) -> None:
+    """Quarantine the documents that a stage reported as bad (reasons by serial) and that really did not come out."""
+    out = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()
+    for batch in parents:
+        at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in bad and s not in out], np.int64)
+        if len(at):
+            serials = batch.serial[at]
+            book.quarantined.add(len(at), hash128.sum128(*before, serials))
+            aside(batch.take(at), label, [bad[s] for s in serials.tolist()])
 
 
 def _counter(book: StageBook, label: str, n: int, kept: Kept) -> Callable[[str, Any, Any], None]:

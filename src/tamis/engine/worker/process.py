@@ -92,16 +92,7 @@ class UnitRunner:
         self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
-            if unit.mode is Mode.FEED:
-                report = feed(
-                    unit, os.path.join(self.config.scratch, f"f{mark}"), self.config, base, say, wait, self._columns()
-                )
-            elif unit.mode is Mode.QUARANTINE:
-                report = self._quarantine(unit, base)
-            elif unit.mode is Mode.RECAST:
-                report = self._recast(unit, base)
-            else:
-                report = self._process(unit, base, say)
+            report = self._run_mode(unit, mark, base, say, wait)
             if self.config.output_url:
                 doing.note(WRITING)
                 report = replace(report, files=send_outputs(report.files, unit, self.config.output_url))
@@ -110,16 +101,12 @@ class UnitRunner:
         except MissingField as exc:
             report = replace(failure(FailureKind.SETUP, exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
-            kind = FailureKind.MEMORY if is_memory_failure(exc.cause) else FailureKind.SETUP
-            if self.job.segments[unit.segment].resources.requires_gpu and lacked_device_memory(exc.cause):
-                kind = FailureKind.DEVICE
+            kind = self._kind_of_setup_failure(unit.segment, exc.cause)
             report = replace(failure(kind, exc.cause, exc.stage), in_setup=True)
         except InputChanged as exc:
             report = failure(FailureKind.INPUT, exc)
         except StageFailure as exc:
-            kind = FailureKind.INPUT if isinstance(exc.cause, InputChanged) else FailureKind.ERROR
-            kind = FailureKind.DISK if is_of_the_machine(exc.cause) else kind
-            report = failure_of(kind, exc.cause, exc.stage, self._uses.rows, self._first_threads)
+            report = failure_of(_kind_of_failure(exc.cause), exc.cause, exc.stage, self._uses.rows, self._first_threads)
         except BlockFault as exc:
             report = failure_of(FailureKind.DISK, exc, "", self._uses.rows, self._first_threads)
         except OSError as exc:
@@ -133,6 +120,22 @@ class UnitRunner:
             seconds = time.perf_counter() - began
             return replace(report, seconds=round(seconds, 6), setup_s=round(self._setup_s, 6))
         return report
+
+    def _run_mode(self, unit: Unit, mark: str, base: str, say: Say, wait: Callable[[], int]) -> Done:
+        """Do what the unit's mode says; files begin with `base`, blocks are named by `mark`."""
+        if unit.mode is Mode.FEED:
+            blocks = os.path.join(self.config.scratch, f"f{mark}")
+            return feed(unit, blocks, self.config, base, say, wait, self._columns())
+        if unit.mode is Mode.QUARANTINE:
+            return self._quarantine(unit, base)
+        if unit.mode is Mode.RECAST:
+            return self._recast(unit, base)
+        return self._process(unit, base, say)
+
+    def _kind_of_setup_failure(self, segment: int, cause: BaseException) -> FailureKind:
+        if self.job.segments[segment].resources.requires_gpu and lacked_device_memory(cause):
+            return FailureKind.DEVICE
+        return FailureKind.MEMORY if is_memory_failure(cause) else FailureKind.SETUP
 
     def setup(self, segment: int) -> None:
         """Set up the segment's stages, once."""
@@ -239,6 +242,7 @@ class UnitRunner:
         return replace(done, n_records=n_records, handover=passed_on, stages=notes.uses.rows, held=held)
 
     def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
+        """Return the tasks of the first segment and what was read for them."""
         kind = unit.pieces[0].kind
         if kind is PieceKind.START:
             given = [copy.deepcopy(self.job.initial[p.file]) for p in unit.pieces]  # an attempt may have changed them
@@ -246,6 +250,11 @@ class UnitRunner:
         if kind is PieceKind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
+        contents = self._read_documents(unit, ledger, quarantine, say)
+        return list(contents.batches), contents
+
+    def _read_documents(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> Contents:
+        """Read the unit's pieces as the batches that the first stage gets."""
         reader = self.job.reader
         hints = ReadHints() if reader is None else reader.hints
         if self._known is None and hints.record_index is not None:
@@ -273,7 +282,7 @@ class UnitRunner:
         per_task = self.job.partitioning.files_per_partition if self.job.partitioning is not None else None
         if per_task and self.job.tasks_together > 1:
             contents.batches = [part for b in contents.batches for part in _by_files(b, unit, per_task)]
-        return list(contents.batches), contents
+        return contents
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
         """Documents as the tasks that the reader gives out: those of a reader of images are batches of images."""
@@ -410,6 +419,13 @@ class UnitRunner:
             return Done(schema=output.join_files(recast.join, list(self.config.output.fields or ())))
         made = output.recast_table(recast.path, base + ".out", recast.schema, self.config.output, self._model())
         return Done(made.rows, made.n_bytes or 0, files=[made])
+
+
+def _kind_of_failure(cause: BaseException) -> FailureKind:
+    """Return the kind of failure of a stage that raised `cause`."""
+    if is_of_the_machine(cause):
+        return FailureKind.DISK
+    return FailureKind.INPUT if isinstance(cause, InputChanged) else FailureKind.ERROR
 
 
 def _done(contents: Contents, files: list[StagedFile], ledger: Ledger) -> Done:

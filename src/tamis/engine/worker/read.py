@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
@@ -194,27 +194,20 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
     parts: list[FileSpan] = []
     shift, total = [], 0
     for piece in pieces:
-        planned = limits.expected[piece.path]
-        file = open_input(piece, limits, Contents())
-        if file is None:
-            return False
-        file.close()
-        records = limits.known.find(piece.file, piece.start, piece.end, planned[0])
+        records = _locate_known(piece, limits, limits.known)
         if records is None:
             return False
-        part = FileSpan(piece.path, int(records.start[0]), int(records.end[-1]) + 1, planned)
+        part = FileSpan(piece.path, int(records.start[0]), int(records.end[-1]) + 1, limits.expected[piece.path])
         shift.append(total - part.start)
         total += part.end - part.start
         found.append(records)
         parts.append(part)
-    start = np.concatenate([f.start + s for f, s in zip(found, shift, strict=True)])
-    end = np.concatenate([f.end + s for f, s in zip(found, shift, strict=True)])
-    largest = int((end - start).max())
+    joined = _joined_spans(found, shift)
+    largest = int((joined.end - joined.start).max())
     if largest > limits.max_record_bytes:
         return False
     contents.largest_record, contents.decoded_bytes = largest, total
-    hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
-    block = line_format(pieces[0].input_path).from_index(FileSpans(parts), start, end, (hi, lo))
+    block = line_format(pieces[0].input_path).from_index(FileSpans(parts), joined.start, joined.end, joined.identity)
     files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, found, strict=True)])
     block.places = (files, np.concatenate([f.start for f in found]))
     contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
@@ -224,57 +217,42 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
     return True
 
 
+def _joined_spans(found: list[RecordSpans], shift: list[int]) -> RecordSpans:
+    """Join the records of several files, the places of each shifted."""
+    start = np.concatenate([f.start + s for f, s in zip(found, shift, strict=True)])
+    end = np.concatenate([f.end + s for f, s in zip(found, shift, strict=True)])
+    hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
+    return RecordSpans(start, end, (hi, lo))
+
+
+def _locate_known(piece: Piece, limits: ReadOptions, known: RecordIndex) -> RecordSpans | None:
+    """Return where the records of a piece are; None if its file cannot be read or not all of them are known."""
+    file = open_input(piece, limits, Contents())
+    if file is None:
+        return None
+    file.close()
+    return known.find(piece.file, piece.start, piece.end, limits.expected[piece.path][0])
+
+
+@dataclass
+class _Lines:
+    """Lines of a piece."""
+
+    piece: Piece
+    data: np.ndarray[Any, Any]
+    place: int  # of the first byte
+
+    @property
+    def unit(self) -> str:
+        return "bytes" if self.piece.kind is PieceKind.BYTES else "decoded bytes"
+
+
 def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, contents: Contents) -> None:
-    parts: list[tuple[Piece, np.ndarray[Any, Any], int]] = []  # piece, bytes, place of the first byte
-    for piece in pieces:
-        file = open_input(piece, limits, contents)
-        if file is None:
-            continue
-        with file:
-            if piece.kind is PieceKind.STREAM:
-                room = limits.block_bytes * 2 - sum(len(d) for _, d, _ in parts) if limits.block_bytes else TO_END
-                parts.append((piece, *_decode_stream(file, piece, room, contents)))
-            else:
-                shift = piece.base if piece.kind is PieceKind.BLOCK else 0
-                try:
-                    found = retry_if_damaged(
-                        functools.partial(
-                            read_range,
-                            file,
-                            piece.start - shift,
-                            min(piece.end, TO_END) - shift,
-                            limits.max_record_bytes,
-                            shift == 0,
-                            _teller(limits, len(pieces), shift),
-                        )
-                    )
-                except OSError as exc:
-                    if not _is_bad_input(exc, piece):
-                        raise
-                    _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
-                    continue
-                if piece.kind is PieceKind.BLOCK:
-                    _check_block(piece, found.data)
-                unit = "decoded bytes" if piece.kind is PieceKind.BLOCK else "bytes"
-                contents.bad += [
-                    Bad(
-                        piece.file,
-                        piece.input_path,
-                        o.offset + shift,
-                        o.length,
-                        "larger than max_record",
-                        unit=unit,
-                        copy_from=(piece.path, o.offset, o.length),
-                    )
-                    for o in found.oversize
-                ]
-                parts.append((piece, found.data, found.offset + shift))
-                contents.covered.append((piece.file, piece.start, piece.end, False))
+    parts = _read_parts(pieces, limits, contents)
     if not parts:
         return
-    buf, at = _joined([d for _, d, _ in parts])
-    places = [place for _, _, place in parts]
-    lines = line_format(parts[0][0].input_path)
+    buf, at = _joined([p.data for p in parts])
+    lines = line_format(parts[0].piece.input_path)
     block = (
         lines.parse_valid(buf, limits.max_record_bytes)
         if limits.checked
@@ -282,28 +260,90 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
     )
     contents.decoded_bytes = len(buf)
     contents.n_blank = block.n_blank
-    for start, end, reason in block.bad:
+    contents.bad += _bad_lines(block.bad, buf, parts, at)
+    starts = block.start
+    if block.n_rows:
+        contents.largest_record = int((block.end - starts).max())
+        part_of = np.searchsorted(at, starts, side="right") - 1
+        shift = np.array([p.place for p in parts], np.int64) - at
+        block.places = (np.array([p.piece.file for p in parts], np.int32)[part_of], starts + shift[part_of])
+        block.is_open = all(p.piece.kind is PieceKind.BYTES for p in parts)
+        contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
+    if len(parts) == 1 and len(everything) > 1:
+        contents.cut = parts[0].place + int(everything[len(everything) // 2])
+
+
+def _read_parts(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> list[_Lines]:
+    """Read the pieces that can be read; the others are reported as bad."""
+    parts: list[_Lines] = []
+    for piece in pieces:
+        file = open_input(piece, limits, contents)
+        if file is None:
+            continue
+        with file:
+            if piece.kind is PieceKind.STREAM:
+                room = limits.block_bytes * 2 - sum(len(p.data) for p in parts) if limits.block_bytes else TO_END
+                parts.append(_Lines(piece, *_decode_stream(file, piece, room, contents)))
+            elif (part := _read_part(file, piece, len(pieces), limits, contents)) is not None:
+                parts.append(part)
+    return parts
+
+
+def _read_part(file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions, contents: Contents) -> _Lines | None:
+    """Read a range of a plain file or a block; None if it cannot be read, and then it is reported as bad."""
+    shift = piece.base if piece.kind is PieceKind.BLOCK else 0
+    try:
+        found = retry_if_damaged(
+            functools.partial(
+                read_range,
+                file,
+                piece.start - shift,
+                min(piece.end, TO_END) - shift,
+                limits.max_record_bytes,
+                shift == 0,
+                _teller(limits, n_pieces, shift),
+            )
+        )
+    except OSError as exc:
+        if not _is_bad_input(exc, piece):
+            raise
+        _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
+        return None
+    if piece.kind is PieceKind.BLOCK:
+        _check_block(piece, found.data)
+    contents.bad += [
+        Bad(
+            piece.file,
+            piece.input_path,
+            o.offset + shift,
+            o.length,
+            "larger than max_record",
+            unit="decoded bytes" if piece.kind is PieceKind.BLOCK else "bytes",
+            copy_from=(piece.path, o.offset, o.length),
+        )
+        for o in found.oversize
+    ]
+    contents.covered.append((piece.file, piece.start, piece.end, False))
+    return _Lines(piece, found.data, found.offset + shift)
+
+
+def _bad_lines(
+    faults: Iterable[tuple[int, int, str]], buf: np.ndarray[Any, Any], parts: list[_Lines], at: np.ndarray[Any, Any]
+) -> list[Bad]:
+    """Return the lines that are no records (start and end in `buf`, reason); `at`: where each part begins in `buf`."""
+    bad_lines = []
+    for start, end, reason in faults:
         i = int(np.searchsorted(at, start, side="right")) - 1
-        piece = parts[i][0]
-        unit = "bytes" if piece.kind is PieceKind.BYTES else "decoded bytes"
-        place = places[i] + start - int(at[i])
-        bad = Bad(piece.file, piece.input_path, place, end - start, reason, unit=unit)
+        piece = parts[i].piece
+        place = parts[i].place + start - int(at[i])
+        bad = Bad(piece.file, piece.input_path, place, end - start, reason, unit=parts[i].unit)
         if end - start > MAX_RAW_BYTES and piece.kind in (PieceKind.BYTES, PieceKind.BLOCK):
             bad.copy_from = (piece.path, place - (piece.base if piece.kind is PieceKind.BLOCK else 0), end - start)
         else:
             bad.raw = buf[start:end].tobytes()
-        contents.bad.append(bad)
-    starts = block.start
-    if block.n_rows:
-        contents.largest_record = int((block.end - starts).max())
-        part = np.searchsorted(at, starts, side="right") - 1
-        shift = np.array(places, np.int64) - at
-        block.places = (np.array([p.file for p, _, _ in parts], np.int32)[part], starts + shift[part])
-        block.is_open = all(p.kind is PieceKind.BYTES for p, _, _ in parts)
-        contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
-    everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
-    if len(parts) == 1 and len(everything) > 1:
-        contents.cut = places[0] + int(everything[len(everything) // 2])
+        bad_lines.append(bad)
+    return bad_lines
 
 
 def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
@@ -418,22 +458,30 @@ def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, d
     # Of rows that only lead to their data (images): the bytes of that.
     measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is PieceKind.ROWS else None
     # Neighbouring tables of one schema together (as a user who groups files expects); others apart.
-    for group in (list(same) for _, same in itertools.groupby(tables, key=lambda rows: rows.table.schema)):
-        table = pa.concat_tables([t.table for t in group]).combine_chunks()
-        contents.decoded_bytes += table.nbytes
-        if len(table):
-            largest = int(row_bytes(table)[0]) if len(table) == 1 else table.nbytes // len(table)
-            contents.largest_record = max(contents.largest_record, largest)
-            block = TableBlock(table)
-            if measure is not None:
-                block.record_bytes = measure(table)
-                contents.stored_bytes += int(block.record_bytes.sum())
-            files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
-            block.places = (files, np.concatenate([t.numbers for t in group]))
-            contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    for _, group in itertools.groupby(tables, key=lambda rows: rows.table.schema):
+        _add_batch(list(group), measure, contents)
     if len(pieces) == 1 and contents.n_records > 1:
         start = contents.covered[-1][1]
         contents.cut = start + (contents.covered[-1][2] - start) // 2
+
+
+def _add_batch(
+    group: list[_TableRows], measure: Callable[[pa.Table], np.ndarray[Any, Any]] | None, contents: Contents
+) -> None:
+    """Join tables of one schema to a batch; `measure` returns the stored bytes of each row, if not its own."""
+    table = pa.concat_tables([t.table for t in group]).combine_chunks()
+    contents.decoded_bytes += table.nbytes
+    if not len(table):
+        return
+    largest = int(row_bytes(table)[0]) if len(table) == 1 else table.nbytes // len(table)
+    contents.largest_record = max(contents.largest_record, largest)
+    block = TableBlock(table)
+    if measure is not None:
+        block.record_bytes = measure(table)
+        contents.stored_bytes += int(block.record_bytes.sum())
+    files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
+    block.places = (files, np.concatenate([t.numbers for t in group]))
+    contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
 
 
 def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, describe: bool) -> list[_TableRows]:

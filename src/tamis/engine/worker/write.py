@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,16 +154,12 @@ def _write_table(
     batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger, model: pa.Schema | None
 ) -> StagedFile:
     facts: run_schema.Facts = {}
+    fitting: Iterator[pa.Table]
     if spec.schema is not None:
         target = parse_schema(spec.schema).remove_metadata()
         fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
-        tables = [_stored_table(b) for b in batches]
-        seen = [run_schema.facts_of(t) if _keeps_bytes(b) else {} for b, t in zip(batches, tables, strict=True)]
-        facts = run_schema.join_facts(seen)
-        parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
-        target = run_schema.run_schema(parts, list(spec.fields or ()))
-        fitting = (run_schema.to_run_schema(t, target) for t in tables)
+        target, fitting, facts = _to_one_schema(batches, list(spec.fields or ()))
     looks = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     name = spec.format if spec.format in registry.TABLES else "parquet"
     with registry.load_table_format(name).TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
@@ -174,6 +170,17 @@ def _write_table(
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
     return StagedFile(path, FileKind.OUTPUT, extension=extension, schema=json.dumps(to_json(target)), observed=observed)
+
+
+def _to_one_schema(
+    batches: Sequence[DocumentBatch], fields: list[str]
+) -> tuple[pa.Schema, Iterator[pa.Table], run_schema.Facts]:
+    """Return the schema that all batches fit, the batches as tables of it, and the facts of their values."""
+    tables = [_stored_table(b) for b in batches]
+    seen = [run_schema.facts_of(t) if _keeps_bytes(b) else {} for b, t in zip(batches, tables, strict=True)]
+    parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
+    target = run_schema.run_schema(parts, fields)
+    return target, (run_schema.to_run_schema(t, target) for t in tables), run_schema.join_facts(seen)
 
 
 def _keeps_bytes(batch: DocumentBatch) -> bool:

@@ -55,19 +55,25 @@ def share_gpus(job: Job, settings: RunSettings, record: Record, is_remote: bool 
     """
     devices = device_names(os.environ)
     needs = [s.resources for s in job.segments]
-    asked = parse_size(settings.gpu_memory) if settings.gpu_memory is not None else 0
     has_gpu_work = bool(devices) and any(r.requires_gpu for r in needs)
     room = device_room() if has_gpu_work else DeviceRoom()
-    there = room.total_bytes
-    limit = min(asked, there) if asked and there else asked
-    if asked and has_gpu_work:
+    limit = _requested_limit(settings, room)
+    if limit and has_gpu_work:
         _check_room(job, limit)
-    shares = [gpu_share(r.gpus, r.gpu_memory_gb, limit or there) for r in needs]
-    if has_gpu_work and room.is_crowded and not is_remote and room.free_bytes < (limit or there):
+    usable_bytes = limit or room.total_bytes
+    shares = [gpu_share(r.gpus, r.gpu_memory_gb, usable_bytes) for r in needs]
+    if has_gpu_work and room.is_crowded and not is_remote and room.free_bytes < usable_bytes:
         limit = max(1, room.free_bytes - _MARGIN_BYTES)
         shares = fit_shares(shares, [_need(job, i) for i in range(len(needs))], limit, room)
-    _note(record, settings, job, GpuShares(devices, shares, limit if has_gpu_work else 0), room)
-    return GpuShares(devices, shares, limit if has_gpu_work else 0)
+    result = GpuShares(devices, shares, limit if has_gpu_work else 0)
+    _note(record, settings, job, result, room)
+    return result
+
+
+def _requested_limit(settings: RunSettings, room: DeviceRoom) -> int:
+    """Return --gpu-memory, at most the memory of a device if that is known; 0: no limit."""
+    asked = parse_size(settings.gpu_memory) if settings.gpu_memory is not None else 0
+    return min(asked, room.total_bytes) if asked and room.total_bytes else asked
 
 
 def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: int, room: DeviceRoom) -> list[float]:

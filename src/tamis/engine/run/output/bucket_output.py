@@ -221,11 +221,7 @@ class BucketOutput:
                 if file.kind is not FileKind.OUTPUT:
                     local.append((file.path, os.path.join(folder_of(file.kind, quarantine), name)))
             records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
-        for committed_file in (f for r in records for f in r.files):  # before the log says that it is ours
-            if committed_file.is_output and committed_file.name in self.sizes:
-                raise StoreError(
-                    f"{self.url}/{committed_file.name} exists already, and this run did not write it; move it away"
-                )
+        self._check_new([f for r in records for f in r.files])  # before the log says that they are ours
         self._log(records)
         self._complete([f for r in records for f in r.files if f.upload is not None])
         for path, final in local:
@@ -235,6 +231,12 @@ class BucketOutput:
         self.remove(old)
         for path in staged:
             files.remove(path)
+
+    def _check_new(self, committed: Sequence[CommittedFile]) -> None:
+        """Raise StoreError if the bucket has an output file of one of these names already."""
+        for file in committed:
+            if file.is_output and file.name in self.sizes:
+                raise StoreError(f"{self.url}/{file.name} exists already, and this run did not write it; move it away")
 
     def _sent(self, file: StagedFile, name: str) -> CommittedFile:
         """Return the log entry of a file, and upload the file now if its worker did not."""

@@ -446,6 +446,11 @@ class RunDir(files.Closing):
             path = os.path.join(self.output, name)
             if os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output) and os.path.isfile(path):
                 os.unlink(path)
+        self._remove_entries(everything)
+        self._make_folders()
+
+    def _remove_entries(self, everything: bool) -> None:
+        """Remove what is in the run directory, in the order of `forget`; locks stay."""
         for entry in sorted(os.listdir(self.path), key=_order_of_forgetting):
             full = os.path.join(self.path, entry)
             if entry in ("lock", "dedup.lock") or (entry in _OF_WORKFLOWS and not everything):
@@ -454,7 +459,6 @@ class RunDir(files.Closing):
                 shutil.rmtree(full, ignore_errors=True)
             else:
                 os.unlink(full)
-        self._make_folders()
 
 
 def _read(kind: type[_T], data: dict[str, Any]) -> _T:
