@@ -149,23 +149,23 @@ class Parameter:
             from tamis.stores.run_locations import fetch_run_dir
 
             return Path(fetch_run_dir(text))
-        if self.kind not in (int, float):
-            return self.kind(text)
+        return self._number(text, what) if self.kind in (int, float) else self.kind(text)
+
+    def _number(self, text: str, what: str) -> float:
+        """Return the number that the text spells; raise Misuse for any other text, and outside the option's range."""
         low, high = (self.about.min, self.about.max) if isinstance(self.about, Option) else (None, None)
-        number = self._finite_number(text)
+        number: float | None
+        try:
+            number = self.kind(text)
+        except ValueError:
+            number = None
+        if isinstance(number, float) and not math.isfinite(number):  # inf and nan fit no option
+            number = None
         if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
             wanted = "a whole number" if self.kind is int else "a number"
             between = f" from {low} to {high}" if high is not None else f" of {low} or more" if low is not None else ""
             raise Misuse(f"{what}: expected {wanted}{between}, got {text!r}")
         return number
-
-    def _finite_number(self, text: str) -> float | None:
-        """Return the number that the text spells; None for other texts, and for inf and nan, which fit no option."""
-        try:
-            number: float = self.kind(text)
-        except ValueError:
-            return None
-        return number if math.isfinite(number) else None
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
