@@ -133,8 +133,8 @@ def _learn(value: Any, kind: str, depth: int, seen: set[int]) -> None:
     if isinstance(value, bytes) and kind:
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
-        if kind and len(value) >= (_LEAST if kind == CERTAIN else _LEAST_LIKELY) and len(_known) < _MOST:
-            _known.add(str.__str__(value))
+        if kind:
+            _remember(value, kind)
         return
     if (
         depth == 0
@@ -144,15 +144,23 @@ def _learn(value: Any, kind: str, depth: int, seen: set[int]) -> None:
     ):
         return
     seen.add(id(value))
-    parts: Iterable[tuple[Any, Any]]
-    if isinstance(value, Mapping):
-        parts = value.items()
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        parts = (("", v) for v in value)
-    else:
-        parts = getattr(value, "__dict__", {}).items()
-    for name, part in itertools.islice(parts, _MOST):
+    for name, part in itertools.islice(_parts(value), _MOST):
         _learn(part, (kind_of(name) if isinstance(name, str) else "") or kind, depth - 1, seen)
+
+
+def _remember(text: str, kind: str) -> None:
+    """Add a secret to those that `hide` removes, unless it is too short or there are too many."""
+    if len(text) >= (_LEAST if kind == CERTAIN else _LEAST_LIKELY) and len(_known) < _MOST:
+        _known.add(str.__str__(text))
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the values inside a mapping, a list or an object, with their names."""
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return (("", v) for v in value)
+    return getattr(value, "__dict__", {}).items()
 
 
 def known() -> frozenset[str]:

@@ -228,37 +228,54 @@ def override(root: Node, key: str, text: str, file: str) -> None:
     have them.
     """
     parts = key.split(".")
-    scalar = plain_scalar(text)
-    if parts[-1] in _PATHS and isinstance(scalar, (int, float)) and not isinstance(scalar, bool):
-        scalar = text
-    new = parse(text, f"--set {key}") if text[:1] in ("[", "{") else Node(scalar, 0, plain=True)
-    new.line = 0
+    new = _override_value(key, parts[-1], text)
     here, done = root, ""
     if isinstance(root.value, dict) and len(parts) > 1 and _may_begin(root.value, parts[0]):
         root.value[parts[0]] = Node({})
     for position, part in enumerate(parts):
         last = position == len(parts) - 1
-        if isinstance(here.value, dict) and part and (last or part in here.value):
-            if last:
-                here.value[part] = new
-            else:
-                parent = here.value
-                here = parent[part] = _own(parent[part])
-        elif isinstance(here.value, list) and part.isdecimal() and int(part) < len(here.value):
-            if last:
-                here.value[int(part)] = new
-            else:
-                items = here.value
-                here = items[int(part)] = _own(items[int(part)])
+        index = _index_of(part, here, may_add=last)
+        if index is None:
+            raise _no_such_part(key, part, here, done or "the recipe", file)
+        container: Any = here.value
+        if last:
+            container[index] = new
         else:
-            known = list(here.value) if isinstance(here.value, dict) else []
-            size = f"; it has {len(here.value)} items, from 0" if isinstance(here.value, list) else ""
-            raise RecipeError(
-                f"--set {key}: there is no {part!r} in {done or 'the recipe'}{size}{suggest(part, known)}",
-                file=file,
-                line=here.line,
-            )
+            here = container[index] = _own(container[index])
         done = f"{done}.{part}" if done else part
+
+
+def _override_value(key: str, name: str, text: str) -> Node:
+    """Parse the text of `--set key=text`; `name`: the last part of the key."""
+    if text[:1] in ("[", "{"):
+        new = parse(text, f"--set {key}")
+        new.line = 0
+        return new
+    scalar = plain_scalar(text)
+    if name in _PATHS and isinstance(scalar, (int, float)) and not isinstance(scalar, bool):
+        scalar = text
+    return Node(scalar, 0, plain=True)
+
+
+def _index_of(part: str, node: Node, may_add: bool) -> str | int | None:
+    """Return the key or the position of a part inside a node, or None if there is no such part.
+
+    `may_add`: a mapping takes any key, not only those it has.
+    """
+    if isinstance(node.value, dict) and part and (may_add or part in node.value):
+        return part
+    if isinstance(node.value, list) and part.isdecimal() and int(part) < len(node.value):
+        return int(part)
+    return None
+
+
+def _no_such_part(key: str, part: str, node: Node, path: str, file: str) -> RecipeError:
+    """Return the error for a part of `--set key=...` that the node at `path` does not have."""
+    names = list(node.value) if isinstance(node.value, dict) else []
+    size = f"; it has {len(node.value)} items, from 0" if isinstance(node.value, list) else ""
+    return RecipeError(
+        f"--set {key}: there is no {part!r} in {path}{size}{suggest(part, names)}", file=file, line=node.line
+    )
 
 
 def _may_begin(root: Mapping[str, Node], name: str) -> bool:

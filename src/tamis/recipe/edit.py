@@ -80,39 +80,46 @@ def _edit_one(text: str, name: str, value: str | None, file: str) -> str:
     if not isinstance(root, yaml.MappingNode):
         raise RecipeError("expected a mapping", file=file)
     newline = "\r\n" if "\r\n" in text else "\n"
-    found = next(((k, v) for k, v in root.value if k.value == "settings"), None)
-    if found is None:
-        if value is None:
-            return text
-        end = root.end_mark.index
-        head = text[:end].rstrip(" ")
-        gap = "" if head.endswith("\n") or not head else newline
-        return f"{head}{gap}settings:{newline}  {name}: {value}{newline}{text[end:]}"
-    key, settings = found
+    section = next(((k, v) for k, v in root.value if k.value == "settings"), None)
+    if section is None:
+        return text if value is None else _begin_section(text, root.end_mark.index, name, value, newline)
+    key, settings = section
     if isinstance(settings, yaml.ScalarNode) and settings.value in ("", "~", "null") and value is not None:
-        at = key.end_mark.index + 1  # behind the colon
-        rest = text[at:]
-        if settings.value:
-            rest = text[settings.end_mark.index :]
-        line_end = rest.find("\n")
-        line = rest if line_end < 0 else rest[:line_end].rstrip("\r")
-        tail = "" if line_end < 0 else rest[line_end + 1 :]
-        return f"{text[:at]}{line}{newline}  {name}: {value}{newline}{tail}"
+        return _fill_empty_section(text, key, settings, name, value, newline)
     if not isinstance(settings, yaml.MappingNode):
         raise _by_hand(file, {name: value}, "its settings are not a mapping of their own")
     entry = next(((k, v) for k, v in settings.value if k.value == name), None)
     if entry is not None:
         return _replace(text, settings, entry, name, value, file)
-    if value is None:
-        return text
+    return text if value is None else _add(text, settings, name, value, newline)
+
+
+def _begin_section(text: str, end: int, name: str, value: str, newline: str) -> str:
+    """Add `settings:` with one setting at the end of a recipe that has none."""
+    head = text[:end].rstrip(" ")
+    gap = "" if head.endswith("\n") or not head else newline
+    return f"{head}{gap}settings:{newline}  {name}: {value}{newline}{text[end:]}"
+
+
+def _fill_empty_section(text: str, key: Any, settings: Any, name: str, value: str, newline: str) -> str:
+    """Add the first setting below a `settings:` without a value; a comment on its line stays."""
+    colon_end = key.end_mark.index + 1
+    rest = text[settings.end_mark.index :] if settings.value else text[colon_end:]
+    line_end = rest.find("\n")
+    line = rest if line_end < 0 else rest[:line_end].rstrip("\r")
+    tail = "" if line_end < 0 else rest[line_end + 1 :]
+    return f"{text[:colon_end]}{line}{newline}  {name}: {value}{newline}{tail}"
+
+
+def _add(text: str, settings: Any, name: str, value: str, newline: str) -> str:
+    """Add a setting: at the front of `{...}`, else on a line of its own after the others."""
     if settings.flow_style:
-        at = settings.start_mark.index + 1
-        return f"{text[:at]}{name}: {value}{', ' if settings.value else ''}{text[at:]}"
-    last = settings.value[-1][1]
+        start = settings.start_mark.index + 1
+        return f"{text[:start]}{name}: {value}{', ' if settings.value else ''}{text[start:]}"
     indent = " " * settings.value[0][0].start_mark.column
-    at = _line_end(text, last)
-    head = text[:at]
-    return f"{head}{'' if head.endswith(newline) else newline}{indent}{name}: {value}{newline}{text[at:]}"
+    end = _line_end(text, settings.value[-1][1])
+    head = text[:end]
+    return f"{head}{'' if head.endswith(newline) else newline}{indent}{name}: {value}{newline}{text[end:]}"
 
 
 def _replace(text: str, settings: Any, entry: Any, name: str, value: str | None, file: str) -> str:

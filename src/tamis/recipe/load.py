@@ -180,37 +180,17 @@ class _Loader:
         if "stages" in self.top:
             self._name_targets(self.top["stages"])
         unknown = {key: at for key, at in self.top.items() if key not in TOP_LEVEL}
-        for key, at in unknown.items():
-            if isinstance(at.node.value, (list, dict)):
-                raise at.fail(f"unknown top-level field {key!r}{suggest(key, list(TOP_LEVEL))}")
-        n_kinds = sum(key in self.top for key in ("stages", "workflow", "steps"))
-        if n_kinds != 1:
-            got = "both" if n_kinds > 1 else "neither"
-            raise self.whole.fail(f"expected either 'stages:', 'workflow:' or 'steps:', got {got}")
-        for key in ("write", "sources"):
-            if key in self.top and "steps" not in self.top:
-                raise self.top[key].fail(f"'{key}:' goes with 'steps:'; elsewhere stages read and write")
+        self._check_structure(unknown)
         for key in ("stages", "workflow", "steps", "sources", "ray_client"):
             if key in self.top:
                 self.targets.check(self.top[key])
         settings, schema = self.settings()
         alerts = self.alerts()
         backend = self.choice("backend", (*EXECUTORS, *ALIASES)) or LOCAL
-        mode = self.choice("execution_mode", SETTINGS["mode"].kind.choices)
-        if mode is not None:
-            if settings.get("mode", mode) != mode:
-                raise self.top["execution_mode"].fail("execution_mode and settings.mode differ; keep one")
-            settings["mode"] = mode
+        self._add_mode(settings)
         name = self.text("name") if "name" in self.top else Path(self.file).stem
-        # Every reference once, so that a missing value is reported before anything is built.
-        for at in (inside for key, part in self.top.items() if key in TOP_LEVEL for inside in part.all()):
-            if not isinstance(at.node.value, (list, dict)):
-                at.scalar()
-        ends = ("input", "output") if "steps" in self.top else ()
-        for key, at in unknown.items():
-            if key not in self.references.used and key not in ends:
-                known = suggest(key, list(TOP_LEVEL))
-                raise at.fail(f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{known}")
+        self._resolve_references()
+        self._check_used(unknown)
         return Recipe(
             name=name,
             description=self.text("description") if "description" in self.top else None,
@@ -223,6 +203,42 @@ class _Loader:
             schema=schema,
             file=self.file,
         )
+
+    def _check_structure(self, unknown: Mapping[str, Located]) -> None:
+        """Refuse unknown parts, several kinds of a run or none, and parts that do not belong to its kind."""
+        for key, at in unknown.items():
+            if isinstance(at.node.value, (list, dict)):
+                raise at.fail(f"unknown top-level field {key!r}{suggest(key, list(TOP_LEVEL))}")
+        n_kinds = sum(key in self.top for key in ("stages", "workflow", "steps"))
+        if n_kinds != 1:
+            got = "both" if n_kinds > 1 else "neither"
+            raise self.whole.fail(f"expected either 'stages:', 'workflow:' or 'steps:', got {got}")
+        for key in ("write", "sources"):
+            if key in self.top and "steps" not in self.top:
+                raise self.top[key].fail(f"'{key}:' goes with 'steps:'; elsewhere stages read and write")
+
+    def _add_mode(self, settings: dict[str, SettingValue]) -> None:
+        """Add `execution_mode:`, which recipes of NeMo Curator have, to the settings."""
+        mode = self.choice("execution_mode", SETTINGS["mode"].kind.choices)
+        if mode is None:
+            return
+        if settings.get("mode", mode) != mode:
+            raise self.top["execution_mode"].fail("execution_mode and settings.mode differ; keep one")
+        settings["mode"] = mode
+
+    def _resolve_references(self) -> None:
+        """Replace every reference once, so that a missing value is reported before anything is built."""
+        for at in (inside for key, part in self.top.items() if key in TOP_LEVEL for inside in part.all()):
+            if not isinstance(at.node.value, (list, dict)):
+                at.scalar()
+
+    def _check_used(self, unknown: Mapping[str, Located]) -> None:
+        """Refuse scalars of unknown names to which nothing refers: misspelt fields."""
+        ends = ("input", "output") if "steps" in self.top else ()
+        for key, at in unknown.items():
+            if key not in self.references.used and key not in ends:
+                known = suggest(key, list(TOP_LEVEL))
+                raise at.fail(f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{known}")
 
     def text(self, key: str) -> str:
         value = self.top[key].scalar()

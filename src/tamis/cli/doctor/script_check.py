@@ -82,11 +82,11 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
     names = [p.name for p in parameters]
     found = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for keyword in use.keywords:
-            if keyword not in names:
-                found.append(
-                    Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
-                )
+        found += [
+            Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
+            for keyword in use.keywords
+            if keyword not in names
+        ]
     takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if use.n_positional > len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         note = (

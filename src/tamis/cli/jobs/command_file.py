@@ -194,14 +194,18 @@ def _value(value: Any, expected: Any, name: str) -> Any:
         return tuple(_value(item, parts[0], name) for item in value)
     elif origin is Mapping and isinstance(value, dict):
         return {key: _value(item, parts[1], f"{name}.{key}") for key, item in value.items()}
-    elif (
-        (origin is Literal and value in parts)
-        or (expected is NoneType and value is None)
-        or type(value) is expected
-        or (expected is float and type(value) is int)
-    ):
+    elif _is_plain_value(value, expected):
         return value
     raise UsageError(f"{name}: not a value it can have")
+
+
+def _is_plain_value(value: Any, expected: Any) -> bool:
+    """Return True if a value is one of a Literal, or exactly of the type; an int may be a float, a bool no int."""
+    if get_origin(expected) is Literal:
+        return value in get_args(expected)
+    if expected is NoneType:
+        return value is None
+    return type(value) is expected or (expected is float and type(value) is int)
 
 
 def _fields(value: Any, cls: Any, name: str) -> Any:

@@ -149,9 +149,12 @@ class Parameter:
             from tamis.stores.run_locations import fetch_run_dir
 
             return Path(fetch_run_dir(text))
-        if self.kind not in (int, float):
-            return self.kind(text)
+        return self._number(text, what) if self.kind in (int, float) else self.kind(text)
+
+    def _number(self, text: str, what: str) -> float:
+        """Return the number that the text spells; raise Misuse for any other text, and outside the option's range."""
         low, high = (self.about.min, self.about.max) if isinstance(self.about, Option) else (None, None)
+        number: float | None
         try:
             number = self.kind(text)
         except ValueError:

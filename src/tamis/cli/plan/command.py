@@ -12,14 +12,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
-from tamis.cli.plan.machine import Dataset, parse_machine, this_machine
+from tamis.cli.plan.machine import Dataset, PlannedMachine, parse_machine, this_machine
 from tamis.cli.terminal.show import print_json, print_lines
 from tamis.dedup.kinds import KINDS
 from tamis.errors import BudgetError, UsageError
@@ -87,16 +87,12 @@ def plan(
 
     Example: tamis plan recipe.yaml --memory 2GB
     """
-    if machine is not None and cluster is not None:
-        raise UsageError("give --machine or --cluster, not both")
-    if avg_doc_bytes is not None and dataset_bytes is None:
-        raise UsageError("--avg-doc-bytes is for --dataset-bytes")
-    if no_probe and (probe or probe_mb is not None):
-        raise UsageError(f"give {'--probe' if probe else '--probe-mb'} or --no-probe, not both")
-    where = parse_machine(cluster, "--cluster") if cluster else parse_machine(machine) if machine else this_machine()
+    _check_combination(machine, cluster, dataset_bytes, avg_doc_bytes)
+    may_probe = _may_probe(probe, no_probe, probe_mb)
+    where = _planned_machine(machine, cluster)
     asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
+    goal = _Goal(where, asked, may_probe, as_json)
     overrides = options.parse_sets(set_)
-    memory, workers, scratch = (work.get(name) for name in ("memory", "workers", "scratch"))
     trying = {
         "--blocksize": work.get("blocksize"),
         "--max-record": work.get("max_record"),
@@ -107,8 +103,7 @@ def plan(
         from tamis.cli.plan import dedup
 
         _refuse(trying | {"--allow-module": allow_module, "--trust-remote-code": trust_remote_code or None}, "dedup")
-        workflow = dedup.workflow_of(rest or [], overrides, asked is not None)
-        dedup.show(workflow, memory, workers, where, asked, as_json, scratch, not no_probe)
+        _plan_dedup(dedup.workflow_of(rest or [], overrides, asked is not None), work.settings, goal)
         return
     if rest:
         raise UsageError(f"unexpected argument {' '.join(rest)!r}: give one recipe")
@@ -116,29 +111,79 @@ def plan(
         overrides = {**_placeholders(recipe), **overrides}
     consent = Consent(tuple(allow_module or ()), trust_remote_code)
     request = Request(RecipeJob(recipe, overrides), work.settings, consent=consent)
-    found = request.workflow()
-    if found is not None and hasattr(found[0], "steps"):
+    built = request.workflow()
+    if built is None:
+        _plan_stages(request, int((probe_mb or _PROBE_MB) * 1e6), goal)
+        return
+    workflow, settings = built
+    if hasattr(workflow, "steps"):
         from tamis.cli.plan.curation import show_plan
 
-        _refuse(trying | {"--scratch": scratch}, "a recipe with steps")
-        show_plan(found[0], as_json, found[1], where, asked, not no_probe)
-    elif found is not None:
-        from tamis.cli.plan import dedup
-
-        _refuse(trying, "a recipe with a workflow")
-        memory, workers, scratch = (found[1].get(name) for name in ("memory", "workers", "scratch"))
-        dedup.show(found[0], memory, workers, where, asked, as_json, scratch, not no_probe)
+        _refuse(trying | {"--scratch": work.get("scratch")}, "a recipe with steps")
+        show_plan(workflow, as_json, settings, where, asked, goal.may_try)
     else:
-        from tamis.cli.plan.stages import make_plan
+        _refuse(trying, "a recipe with a workflow")
+        _plan_dedup(workflow, settings, goal)
 
-        n_bytes = int((probe_mb or _PROBE_MB) * 1e6)
-        made = make_plan(request, n_bytes, where, asked, True if probe else False if no_probe else None)
-        if as_json:
-            print_json(asdict(made))
-        else:
-            print_lines(made.lines())
-        if not made.fits:
-            raise CommandExit(BudgetError.exit_code)
+
+@dataclass(frozen=True)
+class _Goal:
+    """What a plan is made for, and how it is shown.
+
+    `asked`: data that is only imagined. `may_probe`: None where only what has not run here is tried.
+    """
+
+    where: PlannedMachine
+    asked: Dataset | None
+    may_probe: bool | None
+    as_json: bool
+
+    @property
+    def may_try(self) -> bool:
+        """True if processes may be started to find the smallest budget."""
+        return self.may_probe is not False
+
+
+def _plan_dedup(workflow: Any, settings: Mapping[str, Any], goal: _Goal) -> None:
+    from tamis.cli.plan import dedup
+
+    memory, workers, scratch = (settings.get(name) for name in ("memory", "workers", "scratch"))
+    dedup.show(workflow, memory, workers, goal.where, goal.asked, goal.as_json, scratch, goal.may_try)
+
+
+def _plan_stages(request: Request, probe_bytes: int, goal: _Goal) -> None:
+    from tamis.cli.plan.stages import make_plan
+
+    made = make_plan(request, probe_bytes, goal.where, goal.asked, goal.may_probe)
+    if goal.as_json:
+        print_json(asdict(made))
+    else:
+        print_lines(made.lines())
+    if not made.fits:
+        raise CommandExit(BudgetError.exit_code)
+
+
+def _check_combination(
+    machine: str | None, cluster: str | None, dataset_bytes: str | None, avg_doc_bytes: str | None
+) -> None:
+    """UsageError for options that do not go together."""
+    if machine is not None and cluster is not None:
+        raise UsageError("give --machine or --cluster, not both")
+    if avg_doc_bytes is not None and dataset_bytes is None:
+        raise UsageError("--avg-doc-bytes is for --dataset-bytes")
+
+
+def _may_probe(probe: bool, no_probe: bool, probe_mb: float | None) -> bool | None:
+    """Return what the options about probes mean; None: try only what has not run here."""
+    if no_probe and (probe or probe_mb is not None):
+        raise UsageError(f"give {'--probe' if probe else '--probe-mb'} or --no-probe, not both")
+    return True if probe else False if no_probe else None
+
+
+def _planned_machine(machine: str | None, cluster: str | None) -> PlannedMachine:
+    if cluster:
+        return parse_machine(cluster, "--cluster")
+    return parse_machine(machine) if machine else this_machine()
 
 
 def _refuse(given: Mapping[str, object], what: str) -> None:

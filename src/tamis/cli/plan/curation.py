@@ -82,10 +82,8 @@ def show_plan(
     if settings.get("workers"):
         where = replace(where, cores=min(where.cores, int(settings["workers"])))
     files = f" in {sizes['n_files']:,} files"
-    if asked is not None:  # keys grow with the documents
-        n = max(1, asked.decoded_bytes // max(1, asked.document_bytes or shipped_table.DOCUMENT_BYTES))
-        keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
-        sizes |= {"n_files": 0, "input_bytes": asked.decoded_bytes, "n_documents": n, "key_bytes": keys}
+    if asked is not None:
+        sizes |= _imagined_sizes(sizes, asked)
         files = ""
     budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
     smallest = smallest_of_curation(curation, may_try and where.is_here and asked is None)
@@ -93,7 +91,7 @@ def show_plan(
     costs = _costs(curation, made, sizes, budget_bytes, where, asked)
     lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
     lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
-    each = " on each node" if where.nodes > 1 else ""
+    each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
     lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
@@ -102,11 +100,17 @@ def show_plan(
     figures |= {"budget_bytes": budget_bytes, "fits": fits}
     figures |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured}
     told = [cost.told(where) for cost in costs]
-    remarks = [_ON_NODES] if where.nodes > 1 else []
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, made, figures, told, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
+
+
+def _imagined_sizes(sizes: Mapping[str, Any], asked: Dataset) -> dict[str, Any]:
+    """Return the sizes for data that is only imagined: keys grow with the documents."""
+    n = max(1, asked.decoded_bytes // max(1, asked.document_bytes or shipped_table.DOCUMENT_BYTES))
+    keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
+    return {"n_files": 0, "input_bytes": asked.decoded_bytes, "n_documents": n, "key_bytes": keys}
 
 
 def _show(

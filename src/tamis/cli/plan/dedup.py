@@ -11,7 +11,7 @@ from typing import Any
 from tamis.cli.parsing.arguments import CommandExit
 from tamis.cli.plan.machine import Dataset, PlannedMachine
 from tamis.cli.plan.show import budget_words, free_words, guide_line, range_words, sizes, times, too_small_line
-from tamis.cli.plan.smallest import smallest_of_dedup
+from tamis.cli.plan.smallest import Smallest, smallest_of_dedup
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.dedup import planning
 from tamis.dedup.expected import conditions, forecast, profile_key
@@ -78,32 +78,45 @@ def show(
         print_json({**vars(found), **told})
         _end(fits)
         return
-    each = " on each node" if where.nodes > 1 else ""
-    place = f" in {scratch}" if scratch else ""
-    free = "" if found.free_bytes >= _AMPLE else place + free_words(found.free_bytes)
-    n_passes = found.n_key_passes + (2 if found.n_bands else 1)
-    rows = [
-        ("input", format_size(found.input_bytes) + (f" in {found.n_files:,} files" if asked is None else "")),
-        ("documents", f"about {found.n_documents:,}"),
-        ("machine", str(where)),
-        ("passes over the input", f"{n_passes} at most"),
-        ("scratch for keys", sizes(made["scratch_bytes"]) + free),
-        ("memory budget", budget_words(found.budget_bytes, *smallest) + each),
-        ("peak memory", sizes(made["peak_bytes"]) + each),
-        ("memory to decide", f"about {format_size(found.decision_bytes)}"),
-        ("parts of the key space", f"{found.n_parts_per_band}"),
-        ("time", times(made["seconds"])),
-    ]
-    if found.n_bands:
-        rows.insert(4, ("bands per pass", _bands_words(found)))
-        shown = format_size(found.original_formula_bytes)
-        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+    rows = _rows(found, where, scratch, made, smallest, has_files=asked is None)
     if not fits:
         rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
     about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
     print_lines([*about, *skipped_lines(found.passed_over), *([] if fits else [too_small_line(smallest.n_bytes)])])
     _end(fits)
+
+
+def _rows(
+    plan: planning.DedupPlan,
+    where: PlannedMachine,
+    scratch: str | os.PathLike[str] | None,
+    forecast: Mapping[str, Any],
+    smallest: Smallest,
+    has_files: bool,
+) -> list[tuple[str, str]]:
+    """Return the lines of the table; `has_files`: the input is not only imagined."""
+    each = " on each node" if where.nodes > 1 else ""
+    place = f" in {scratch}" if scratch else ""
+    free = "" if plan.free_bytes >= _AMPLE else place + free_words(plan.free_bytes)
+    n_passes = plan.n_key_passes + (2 if plan.n_bands else 1)
+    rows = [
+        ("input", format_size(plan.input_bytes) + (f" in {plan.n_files:,} files" if has_files else "")),
+        ("documents", f"about {plan.n_documents:,}"),
+        ("machine", str(where)),
+        ("passes over the input", f"{n_passes} at most"),
+        ("scratch for keys", sizes(forecast["scratch_bytes"]) + free),
+        ("memory budget", budget_words(plan.budget_bytes, *smallest) + each),
+        ("peak memory", sizes(forecast["peak_bytes"]) + each),
+        ("memory to decide", f"about {format_size(plan.decision_bytes)}"),
+        ("parts of the key space", f"{plan.n_parts_per_band}"),
+        ("time", times(forecast["seconds"])),
+    ]
+    if plan.n_bands:
+        rows.insert(4, ("bands per pass", _bands_words(plan)))
+        shown = format_size(plan.original_formula_bytes)
+        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+    return rows
 
 
 def _bands_words(plan: planning.DedupPlan) -> str:

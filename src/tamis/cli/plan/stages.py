@@ -82,53 +82,65 @@ class Plan:
 
     def lines(self) -> list[str]:
         """Return the plan as human-readable lines."""
-        found, each = self.forecast, " on each node" if self.nodes > 1 else ""
+        lines = [f"{name:<12} {value}" for name, value in self._rows()]
+        if self.cluster and self.fits:
+            lines += cluster_lines(ClusterFigures(**self.cluster), f"rates: from {self.basis}")
+        probed = (
+            f" ({format_size(self.probe_bytes)}, {count(self.probe_documents, 'document')})" if self.probe_bytes else ""
+        )
+        lines += [
+            "",
+            f"from {self.basis}{probed}",
+            range_words(self.forecast),
+            guide_line(f"{self.guide['size']} of text", self.guide),
+        ]
+        return [*lines, *skipped_lines(self.passed_over), *self._shortages()]
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return the figures; of a run that does not fit only those that do not depend on it."""
+        each = " on each node" if self.nodes > 1 else ""
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.kinds.items()))
         files = (
             f"{count(self.n_files, 'file')} ({kinds}), {format_size(self.input_bytes)}, about " if self.n_files else ""
         )
-        kept = f"; {self.kept_share:.1%} of the documents" if self.kept_share is not None else ""
-        place = f" in {self.output}{free_words(self.free_bytes)}" if self.free_bytes is not None else ""
-        scratch = each + free_words(self.scratch_free_bytes) if found["scratch_bytes"]["high"] else ""
-        time = times(found["seconds"])
-        if self.cluster.get("limited_by") == "driver":  # it is slower than all workers together: its time counts
-            time = f"about {format_time(self.seconds)}, which one driver takes (the workers: {time})"
         rows = [
             ("input", f"{files}{format_size(self.decoded_bytes)} decoded"),
             ("machine", self.machine),
             ("budget", budget_words(self.budget_bytes, self.smallest_budget_bytes, self.smallest_is_measured) + each),
         ]
-        if self.fits:
-            workers = f"on {count(self.n_workers, 'worker')}{each}"
-            rows += [
-                ("partitions", f"about {self.n_partitions:,} of {format_size(self.block_bytes)}, {workers}"),
-                ("peak memory", sizes(found["peak_bytes"]) + each),
-                ("scratch", sizes(found["scratch_bytes"]) + scratch),
-                ("output", sizes(found["output_bytes"]) + kept + place),
-                ("time", f"{time}; {format_time(found['cpu_s'])} of CPU"),
-            ]
-        if self.fits and self.gpu_seconds:
-            rows.append(("GPU time", f"about {format_time(self.gpu_seconds)} of one GPU (starting table)"))
-        made = [f"{name:<12} {value}" for name, value in rows]
-        if self.cluster and self.fits:
-            made += cluster_lines(ClusterFigures(**self.cluster), f"rates: from {self.basis}")
-        probed = (
-            f" ({format_size(self.probe_bytes)}, {count(self.probe_documents, 'document')})" if self.probe_bytes else ""
-        )
-        made += [
-            "",
-            f"from {self.basis}{probed}",
-            range_words(found),
-            guide_line(f"{self.guide['size']} of text", self.guide),
+        return rows + self._run_rows(each) if self.fits else rows
+
+    def _run_rows(self, each: str) -> list[tuple[str, str]]:
+        """Return the figures of a run that fits; `each`: the words after a figure of one node among several."""
+        kept = f"; {self.kept_share:.1%} of the documents" if self.kept_share is not None else ""
+        place = f" in {self.output}{free_words(self.free_bytes)}" if self.free_bytes is not None else ""
+        scratch = each + free_words(self.scratch_free_bytes) if self.forecast["scratch_bytes"]["high"] else ""
+        time = times(self.forecast["seconds"])
+        if self.cluster.get("limited_by") == "driver":  # it is slower than all workers together: its time counts
+            time = f"about {format_time(self.seconds)}, which one driver takes (the workers: {time})"
+        workers = f"on {count(self.n_workers, 'worker')}{each}"
+        rows = [
+            ("partitions", f"about {self.n_partitions:,} of {format_size(self.block_bytes)}, {workers}"),
+            ("peak memory", sizes(self.forecast["peak_bytes"]) + each),
+            ("scratch", sizes(self.forecast["scratch_bytes"]) + scratch),
+            ("output", sizes(self.forecast["output_bytes"]) + kept + place),
+            ("time", f"{time}; {format_time(self.forecast['cpu_s'])} of CPU"),
         ]
-        made += skipped_lines(self.passed_over)
+        if self.gpu_seconds:
+            rows.append(("GPU time", f"about {format_time(self.gpu_seconds)} of one GPU (starting table)"))
+        return rows
+
+    def _shortages(self) -> list[str]:
+        """Return a line for each thing of which there is too little: the budget, the disks."""
+        lines = []
         if not self.fits:
-            made.append(too_small_line(self.smallest_budget_bytes))
+            lines.append(too_small_line(self.smallest_budget_bytes))
         if self.free_bytes is not None and self.output_bytes > self.free_bytes:
-            made.append("the disk is too small for the output: make room, or use --sample")
-        if self.scratch_free_bytes is not None and found["scratch_bytes"]["expected"] > self.scratch_free_bytes:
-            made.append("the disk is too small for scratch: make room, or give another folder with --scratch")
-        return made
+            lines.append("the disk is too small for the output: make room, or use --sample")
+        scratch_bytes = self.forecast["scratch_bytes"]["expected"]
+        if self.scratch_free_bytes is not None and scratch_bytes > self.scratch_free_bytes:
+            lines.append("the disk is too small for scratch: make room, or give another folder with --scratch")
+        return lines
 
 
 def make_plan(
@@ -141,22 +153,19 @@ def make_plan(
     job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
     stages = describe_job(job, output_settings(settings))
     names = stage_names(stages)
-    most = settings.get("blocksize") or source.blocksize
-    block = parse_size(most) if most else DEFAULT_BLOCK_BYTES
+    block = _block_bytes(settings.get("blocksize") or source.blocksize)
     here = find_budget(settings.get("memory"), os.environ).bytes
     budget = here if where.is_here or settings.get("memory") else where.budget_bytes
 
     known = Experience(profile_key(stages))
     models, from_profile = models_of(known.profile, len(job.segments), block)
-    files = None if asked is not None else files_of(source, output, settings.get("scratch"))
+    files = FileList() if asked is not None else files_of(source, output, settings.get("scratch"))
     tried: Probe | None = None
-    if may_probe and files is None:
-        raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
-    if files is not None and (may_probe or (may_probe is None and not known.past)):
+    if _needs_probe(may_probe, asked, known.past):
         tried = probe(request, files, probe_bytes, budget if where.is_here else min(budget, here), block)
         known.probed(tried.measured)
         models = [tried.model] if known.kind == ranges.PROBE else models
-    data = asked or _dataset(files or FileList(), tried, known.past)
+    data = asked or _dataset(files, tried, known.past)
     conditions = _conditions(job, settings, data, known.past, budget, where, block)
     found = known.forecast(
         conditions,
@@ -172,9 +181,7 @@ def make_plan(
     if tried is not None and where.is_here:
         fits, smallest = tried.fits, tried.smallest_bytes
     gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, known.past)
-    seconds = float(told["seconds"]["expected"])
-    if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
-        seconds = max(seconds, gpu / (where.gpus * where.nodes))
+    seconds = _seconds_on(where, float(told["seconds"]["expected"]), gpu)
     cluster: dict[str, Any] = {}
     if where.nodes > 1:
         cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions))
@@ -196,21 +203,55 @@ def make_plan(
         n_partitions=found.n_partitions,
         peak_bytes=int(found.peak_bytes.expected),
         output_bytes=int(found.output_bytes.expected),
-        free_bytes=free_space(output) if where.is_here else None,
-        scratch_free_bytes=free_space(scratch) if where.is_here else None,
+        free_bytes=_free_bytes(where, output),
+        scratch_free_bytes=_free_bytes(where, scratch),
         seconds=round(seconds, 1),
-        kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
-        probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
-        probe_documents=tried.measured.n_documents if tried else 0,
+        **_probe_figures(tried),
         basis=known.basis,
         machine=str(where),
         nodes=where.nodes,
         gpu_seconds=round(gpu, 1),
         forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
-        passed_over=files.skipped.to_list() if files is not None else [],
+        passed_over=files.skipped.to_list(),
         cluster=cluster,
     )
+
+
+def _needs_probe(may_probe: bool | None, asked: Dataset | None, past: Sequence[RunMeasurement]) -> bool:
+    """Return True if the recipe is to be tried; raise UsageError for a probe without data."""
+    if asked is not None:
+        if may_probe:
+            raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
+        return False
+    return may_probe if may_probe is not None else not past
+
+
+def _block_bytes(size: str | int | None) -> int:
+    return parse_size(size) if size else DEFAULT_BLOCK_BYTES
+
+
+def _seconds_on(where: PlannedMachine, cpu_seconds: float, gpu_seconds: float) -> float:
+    """Return how long a run takes with the GPUs: their work and that of the CPUs overlap, the slower one decides."""
+    if not gpu_seconds or not where.gpus:
+        return cpu_seconds
+    return max(cpu_seconds, gpu_seconds / (where.gpus * where.nodes))
+
+
+def _free_bytes(where: PlannedMachine, location: str) -> int | None:
+    return free_space(location) if where.is_here else None
+
+
+def _probe_figures(tried: Probe | None) -> dict[str, Any]:
+    """Return the fields of a plan that come from a probe alone."""
+    if tried is None:
+        return {"kept_share": None, "probe_bytes": 0, "probe_documents": 0}
+    n_documents = tried.measured.n_documents
+    return {
+        "kept_share": round(tried.n_written / max(n_documents, 1), 4),
+        "probe_bytes": tried.measured.conditions.decoded_bytes,
+        "probe_documents": n_documents,
+    }
 
 
 def _dataset(files: FileList, tried: Probe | None, past: Sequence[RunMeasurement]) -> Dataset:

@@ -15,7 +15,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -162,8 +162,7 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
     small = redirect(pipeline, paths, output)
     if settings.get("blocksize", "") is None and isinstance(source := small.stages[0], FilePartitioningStage):
         source.blocksize = None
-    names = [name for name in SETTINGS if name not in _IGNORED]
-    chosen = {name: settings[name] for name in names if settings.get(name) is not None}
+    chosen = _trial_settings(settings)
     if not small.build()[-1].is_sink_stage:
         chosen["run_dir"] = output
     try:
@@ -189,6 +188,12 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
         dict(done.counters),
         done.prediction,
     )
+
+
+def _trial_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a trial follows."""
+    names = [name for name in SETTINGS if name not in _IGNORED]
+    return {name: settings[name] for name in names if settings.get(name) is not None}
 
 
 @contextmanager

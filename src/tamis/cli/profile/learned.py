@@ -23,42 +23,45 @@ def list_(as_json: Json = False) -> None:
     Example: tamis profile list
     """
     from tamis.forecast import profiles
-    from tamis.forecast.prediction import runs_of
 
-    found: list[dict[str, Any]] = []
-    for one in profiles.list_profiles():
-        about: dict[str, Any] = {"key": one.key, "machine": one.machine, "here": one.is_here}
-        if one.damage:
-            found.append({**about, "damaged": one.damage})
-            continue
-        runs = runs_of(one.numbers)
-        last = runs[-1] if runs else None
-        speed = round(last.conditions.decoded_bytes / last.seconds) if last and last.seconds else None
-        about |= {"name": one.name, "n_runs": len(runs), "saved_at": one.saved_at}
-        found.append({**about, "peak_bytes": last.peak_bytes if last else None, "bytes_per_s": speed})
+    found = [_summary(profile) for profile in profiles.list_profiles()]
     off = profiles.is_off()
     if as_json:
         print_json({"folder": str(profiles.profile_dir()), "off": off, "profiles": found})
         return
-    rows = [
-        (
-            f["key"],
-            f.get("name", ""),
-            "this one" if f["here"] else f["machine"],
-            f.get("n_runs", ""),
-            format_size(f["peak_bytes"]) if f.get("peak_bytes") else "",
-            f"{f['bytes_per_s'] / 1e6:,.0f} MB/s" if f.get("bytes_per_s") else "",
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(f["saved_at"])) if "saved_at" in f else "",
-            "damaged" if "damaged" in f else "",
-        )
-        for f in found
-    ]
-    if rows:
+    if found:
         columns = ["key", "pipeline", "machine", "runs", "last peak", "last speed", "saved", ""]
-        print_table("Machine profiles", columns, rows, right=(3, 4, 5))
+        print_table("Machine profiles", columns, [_list_row(f) for f in found], right=(3, 4, 5))
     else:
         print_lines(["no profiles yet: every run leaves one"])
     print_lines([f"in {profiles.profile_dir()}" + ("; switched off by TAMIS_PROFILES=off" if off else "")])
+
+
+def _summary(profile: Profile) -> dict[str, Any]:
+    """Return what the list shows of a profile, as plain values for JSON."""
+    from tamis.forecast.prediction import runs_of
+
+    about: dict[str, Any] = {"key": profile.key, "machine": profile.machine, "here": profile.is_here}
+    if profile.damage:
+        return {**about, "damaged": profile.damage}
+    runs = runs_of(profile.numbers)
+    last = runs[-1] if runs else None
+    speed = round(last.conditions.decoded_bytes / last.seconds) if last and last.seconds else None
+    about |= {"name": profile.name, "n_runs": len(runs), "saved_at": profile.saved_at}
+    return {**about, "peak_bytes": last.peak_bytes if last else None, "bytes_per_s": speed}
+
+
+def _list_row(f: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        f["key"],
+        f.get("name", ""),
+        "this one" if f["here"] else f["machine"],
+        f.get("n_runs", ""),
+        format_size(f["peak_bytes"]) if f.get("peak_bytes") else "",
+        f"{f['bytes_per_s'] / 1e6:,.0f} MB/s" if f.get("bytes_per_s") else "",
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(f["saved_at"])) if "saved_at" in f else "",
+        "damaged" if "damaged" in f else "",
+    )
 
 
 def show(key: Key, as_json: Json = False) -> None:

@@ -96,9 +96,7 @@ def try_(
     if write and best is not None:
         write_settings(path, _settings(best))
     if as_json:
-        chosen = None if best is None else {**asdict(best), "settings": _settings(best)}
-        about = {"recipe": path, "sample_bytes": n_bytes, "configurations": [asdict(r) for r in rows]}
-        print_json({**about, "recommended": chosen, "why": why, "written": bool(write and best is not None)})
+        _print_json(rows, best, why, n_bytes, path, write)
     else:
         _print(rows, best, why, n_bytes, path, write, plot)
     if best is None:
@@ -242,6 +240,12 @@ def _write_plot(plot: Path, rows: list[TrialRun], name: str) -> None:
         files.write_text(plot, text)
     except OSError as exc:
         echo(f"no image: {plot}: {exc.strerror}", err=True)
+
+
+def _print_json(rows: list[TrialRun], best: TrialRun | None, why: str, n_bytes: int, path: str, write: bool) -> None:
+    chosen = None if best is None else {**asdict(best), "settings": _settings(best)}
+    about = {"recipe": path, "sample_bytes": n_bytes, "configurations": [asdict(r) for r in rows]}
+    print_json({**about, "recommended": chosen, "why": why, "written": write and best is not None})
 
 
 def _print(

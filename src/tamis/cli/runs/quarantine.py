@@ -177,9 +177,7 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
         raise UsageError(_no_recipe(output))
     pipeline, chosen = request.build()
     file_source(pipeline.build(), "quarantine --retry")
-    target = (into if into is not None else output.with_name(output.name + "-retry")).resolve()
-    if target == output.resolve():
-        raise UsageError(f"--into {into} is the output itself; a retry writes to a folder of its own")
+    target = _retry_folder(output, into)
     records = output / "_tamis" / "retry" / "records.jsonl"
     problems: list[str] = []
     n_collected, n_left = collect(select(output / "_tamis", reason, problems), records)
@@ -206,6 +204,14 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
         lines += [f"documents: {target}"] + ([f"failed again: {command('quarantine', target)}"] if n_still else [])
         print_lines(lines)
     return int(about["exit_code"]) or (1 if problems else 3 if n_still or n_left else 0)
+
+
+def _retry_folder(output: Path, into: Path | None) -> Path:
+    """Return the folder that a retry writes to, `into` or one next to the output; raise UsageError for the output."""
+    target = (into if into is not None else output.with_name(output.name + "-retry")).resolve()
+    if target == output.resolve():
+        raise UsageError(f"--into {into} is the output itself; a retry writes to a folder of its own")
+    return target
 
 
 def collect(entries: Iterator[QuarantineEntry], path: Path) -> tuple[int, int]:

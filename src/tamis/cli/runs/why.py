@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.parsing import options
@@ -13,10 +13,11 @@ from tamis.sizes import format_size
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
+    from tamis.observe.document_status import Whereabouts
     from tamis.observe.duplicates import Pair
     from tamis.observe.margins import Margin
     from tamis.observe.thresholds import Rethreshold
-    from tamis.observe.verdicts import Verdict
+    from tamis.observe.verdicts import OutputRow, Verdict
 
 _RULES_NAMED, _MARGINS = 8, 3
 Output = Annotated[str, Argument(help="Output folder of a run.")]
@@ -42,9 +43,6 @@ def why(
     """
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import duplicates
-    from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
-    from tamis.observe.margins import margins_at, margins_of_row
-    from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
 
     if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
         if as_json:
@@ -52,48 +50,90 @@ def why(
         else:
             print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
         return
+    answer = _answer(output, document)
+    if as_json:
+        print_json(answer.to_dict())
+    else:
+        _print(answer)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Everything that a run stored about one document."""
+
+    document: str
+    verdicts: list[Verdict]
+    changes: list[tuple[str | None, list[str] | None]]  # of each verdict: the smallest change, the rules after it
+    pairs: list[Pair]  # one for each verdict on a duplicate
+    written: OutputRow | None
+    places: list[Whereabouts]
+    margins: list[Margin]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        verdicts = [
+            {**asdict(v), "kept_by_rule_with": change, "not_evaluated": later}
+            for v, (change, later) in zip(self.verdicts, self.changes, strict=True)
+        ]
+        path = self.written.path if self.written is not None else None
+        fields: dict[str, Any] = {"document": self.document, "written_to": path, "verdicts": verdicts}
+        fields |= {"places": [asdict(p) for p in self.places]} if self.places else {}
+        fields |= {"scores": [asdict(m) for m in self.margins]} if self.margins else {}
+        return fields | ({"duplicates": [p.to_dict() for p in self.pairs]} if self.pairs else {})
+
+
+def _answer(output: str, document: str) -> _Answer:
+    """Look a document up in what a run stored; raise UsageError if the run knows nothing of it."""
+    from tamis.observe import duplicates
+    from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
+    from tamis.observe.margins import margins_at, margins_of_row
+    from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
+
     verdicts = duplicates.verdicts_on(output, document)
     pairs = [duplicates.pair_of(output, v) for v in verdicts if duplicates.is_duplicate(v)]
     written = find_written(output, document) if not verdicts else None
     places = whereabouts(output, duplicates.place_of(output, document)) if not verdicts and written is None else []
     if not verdicts and written is None and all(p.state == NO_RECORD for p in places):
-        raise UsageError(
-            f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as "
-            "FILE:OFFSET "
-            "(bad input is listed by: tamis quarantine)"
-            + (
-                "; whether a document was kept cannot be looked up by its id in a bucket, only by its place"
-                if is_bucket(output)
-                else ""
-            )
-            + "".join(f"\n{p.path}:{p.offset} {p.sentence}" for p in places)
-        )
+        raise _unknown_document(output, document, places)
     folder = run_folder(output)
     rules = rules_of(folder)
-    otherwise = [(v.smallest_change(rule_of(v, rules)), not_asked(v, rules)) for v in verdicts]
+    changes = [(v.smallest_change(rule_of(v, rules)), not_asked(v, rules)) for v in verdicts]
     margins = margins_of_row(folder, written.path, written.row) if written is not None else []
     for place in places:
         margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
-    if as_json:
-        told = [
-            {**asdict(v), "kept_by_rule_with": change, "not_evaluated": later}
-            for v, (change, later) in zip(verdicts, otherwise, strict=True)
-        ]
-        path = written.path if written is not None else None
-        found: dict[str, Any] = {"document": document, "written_to": path, "verdicts": told}
-        found |= {"places": [asdict(p) for p in places]} if places else {}
-        found |= {"scores": [asdict(m) for m in margins]} if margins else {}
-        print_json(found | ({"duplicates": [p.to_dict() for p in pairs]} if pairs else {}))
-        return
+    return _Answer(document, verdicts, changes, pairs, written, places, margins)
+
+
+def _unknown_document(output: str, document: str, places: list[Whereabouts]) -> UsageError:
+    """Return the error for a document that was neither dropped nor written."""
+    return UsageError(
+        f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as "
+        "FILE:OFFSET "
+        "(bad input is listed by: tamis quarantine)"
+        + (
+            "; whether a document was kept cannot be looked up by its id in a bucket, only by its place"
+            if is_bucket(output)
+            else ""
+        )
+        + "".join(f"\n{p.path}:{p.offset} {p.sentence}" for p in places)
+    )
+
+
+def _print(answer: _Answer) -> None:
+    from tamis.cli.terminal.show import print_lines
+    from tamis.observe import duplicates
+
+    document, written = answer.document, answer.written
     print_lines([f"{document} was kept: {written.path}"] if written is not None else [])
-    print_lines(f"{p.path}:{p.offset} {p.sentence}" for p in places)
-    print_lines(_closest(margins))
-    for v, (change, later) in zip(verdicts, otherwise, strict=True):
-        shown = _duplicate(pairs.pop(0)) if duplicates.is_duplicate(v) else [*_measured(v), *_otherwise(change, later)]
+    print_lines(f"{p.path}:{p.offset} {p.sentence}" for p in answer.places)
+    print_lines(_closest(answer.margins))
+    pairs = iter(answer.pairs)
+    for v, (change, later) in zip(answer.verdicts, answer.changes, strict=True):
+        facts = _duplicate(next(pairs)) if duplicates.is_duplicate(v) else [*_measured(v), *_otherwise(change, later)]
         print_lines(
             [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
         )
-        print_lines([f"  place:     {v.path}, offset {v.offset}", *shown])
+        print_lines([f"  place:     {v.path}, offset {v.offset}", *facts])
 
 
 def _measured(v: Verdict) -> list[str]:
