@@ -1,4 +1,4 @@
-"""One execution of stages by an executor: settings, run, progress, report, and the verdict on the result.
+"""Execute stages by an executor: settings, run, progress, report, and the verdict on the result.
 
 Called by a pipeline (pipeline/pipeline.py), and by an executor that is given stages without one (base.py).
 """

@@ -1,4 +1,4 @@
-"""What is said to the processes that fork others (forking server and warm process), and what they say.
+"""Messages to and from the processes that fork others (forking server and warm process).
 
 Bytes by engine/wire.py.
 """

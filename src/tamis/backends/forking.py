@@ -1,8 +1,8 @@
 """A process that forks others on request: takes messages with file descriptors, reports forks and exits.
 
 The forking server (forkserver.py) and the warm process (warm_process.py) are both made of it; they differ in what a
-child becomes. Forking is safe because such a process has one thread. Children die with it, and it dies with whoever
-started it.
+child becomes. Forking is safe because such a process has one thread. Children die with it, and it dies with its
+parent.
 """
 
 from __future__ import annotations

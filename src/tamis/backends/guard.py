@@ -1,8 +1,8 @@
 """The guard of the workers of a machine: keeps each worker, with its children and mappings, to its cap.
 
-Three threads meet here. One waits at the gate (memory/seccomp_gate.py) and answers: it knows the family of whoever
-asks, and lets pass what fits its cap (memory/worker_tree.py). The sampler's thread tells after each look what everybody
-uses: a family above its ceiling is stopped at once and measured exactly; whether it is ended is the supervisor's
+Three threads meet here. One waits at the gate (memory/seccomp_gate.py) and answers: it knows the process family of
+the caller, and permits what fits its cap (memory/worker_tree.py). The sampler's thread reports each time what each
+family uses: a family above its ceiling is stopped at once and measured exactly; whether it is ended is the supervisor's
 decision, which is woken for it. The executor's own thread brings families in, grants caps and ends them. One lock for
 all.
 """

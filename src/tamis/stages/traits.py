@@ -1,4 +1,4 @@
-"""What a stage promises the engine and the workflows that run it."""
+"""Promises of a stage to the engine and to the workflows that run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent is started with.
+"""The specification that an agent is started with.
 
 A module of its own: agents import it, and so do the processes that start them, which must stay small.
 """

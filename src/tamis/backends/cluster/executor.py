@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,9 +45,9 @@ class ClusterExecutor(BaseExecutor, Closing):
         self._session: Session | None = None
         self._finalizer: Callable[[], object] = lambda: None
 
+    @abstractmethod
     def cluster(self, budget_bytes: int) -> Cluster:
         """Return the cluster to run on, not started yet."""
-        raise NotImplementedError
 
     def placement_options(self) -> dict[str, Any]:
         """Return the options for the placement, as JSON values."""

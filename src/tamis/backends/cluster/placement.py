@@ -29,7 +29,7 @@ _SHUTDOWN_S = 8.0  # an engine's own shutdown may take minutes; whatever remains
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """What the driver asks of the placer."""
+    """A request of the driver to the placer."""
 
     placement: str  # "module:class" of the Placement
     address: str  # of the cluster
@@ -55,7 +55,7 @@ class PlacementReport:
 
 
 class Placement(Protocol):
-    """How one cluster engine starts agents. Constructed without arguments in the placer."""
+    """Starts agents on one cluster engine. Constructed without arguments in the placer."""
 
     def connect(self, address: str) -> None:
         """Join the cluster."""

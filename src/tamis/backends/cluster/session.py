@@ -29,7 +29,7 @@ END_S = 15.0
 
 @dataclass(frozen=True)
 class ClusterEndpoint:
-    """How a cluster is reached, once it runs."""
+    """The address of a running cluster."""
 
     address: str  # for the placement
     hub_host: str  # the address of this machine that the nodes reach

@@ -27,8 +27,8 @@ class IdFiles:
     """Parquet in `folder` with one `column`: numbers by file and place, or values of `id_field` of the documents.
 
     `generator`: the file that gets to know which file has which numbers. Not `is_asked`: none is to be written, and
-    starting over removes the one of an earlier call. Not `is_required`: documents may have no such field, which nobody
-    needs to find duplicates; then there is no table, and that is told.
+    starting over removes the one of an earlier call. Not `is_required`: documents may have no such field, which is
+    not needed to find duplicates; then no table is written, and that is reported.
     """
 
     folder: str

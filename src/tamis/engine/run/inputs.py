@@ -43,8 +43,8 @@ def find_inputs(
 ) -> Inputs:
     """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`.
 
-    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read.
-    `scratch`: where its temporary files will lie, if not there; UsageError where that is among what is read.
+    `output`: the folder that the run writes to, which is no input even inside the input folder.
+    `scratch`: the folder of its temporary files, if another one; UsageError if that is inside the input.
     """
     block = parse_size(blocksize, "blocksize") if blocksize is not None else None
     source = job.partitioning

@@ -2,7 +2,7 @@
 
 The input files, in their order, are one long line of bytes; shard i of n is the part from i/n to (i+1)/n of it. Plain
 files are cut exactly there (a record belongs to the stretch that holds its first byte, as with partitions); a file that
-cannot be cut belongs to the shard that its middle lies in. This depends on the files alone: not on workers, budgets or
+cannot be cut belongs to the shard that contains its middle. This depends on the files alone: not on workers, budgets or
 machines.
 """
 

@@ -1,7 +1,7 @@
 """Blocks of documents that one process writes and another one reads, in the scratch folder or among the staged files.
 
-The checksum (XXH3-64 of all bytes) goes with the name, from process to process over their sockets: whoever reads a
-block knows that it is the one that was written, and not what a bad disk or another user made of it. Never pickled.
+The checksum (XXH3-64 of all bytes) goes with the name, from process to process over their sockets: the reader of
+a block detects what a bad disk or another user changed. Never pickled.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import this module.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -32,7 +33,7 @@ class Decoder(Protocol):
         ...
 
 
-class Codec:
+class Codec(ABC):
     """One compression: its names, how its files begin, and how they are decoded and written."""
 
     name: ClassVar[str]
@@ -62,13 +63,13 @@ class Codec:
 
         return Members(source, self)
 
+    @abstractmethod
     def new_decoder(self) -> Any:
         """Return a decoder of one member, as zlib, bz2 or lzma have them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def new_encoder(self) -> Any:
         """Return an encoder with `compress(data)` and `flush()`. The same bytes in must give the same bytes out."""
-        raise NotImplementedError
 
     def decode_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions that decoders raise for damaged data."""
