@@ -1,4 +1,4 @@
-"""Lazy imports of numpy, Arrow, pandas and torch: `from tamis._lazy import np, pa, pc`.
+"""Lazy imports: numpy, Arrow, pandas and torch (`from tamis._lazy import np, pa, pc`), and names of packages.
 
 Processes that only plan import the modules of stages, too, and must stay small (tests/test_layout.py). Type checkers
 see the libraries themselves; at run time each name is a proxy that loads its library on first attribute access.
@@ -9,9 +9,10 @@ Annotate fields of a dataclass with names imported for type checkers alone (`fro
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "np", "pa", "pc", "pd", "pq", "torch"]
+__all__ = ["F", "lazy_attributes", "np", "pa", "pc", "pd", "pq", "torch"]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,3 +39,15 @@ else:
 
     np, pd, torch, F = map(_LazyModule, ("numpy", "pandas", "torch", "torch.nn.functional"))
     pa, pc, pq = map(_LazyModule, ("pyarrow", "pyarrow.compute", "pyarrow.parquet"))
+
+
+def lazy_attributes(package: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package whose names, listed by module, are imported when they are first used."""
+    module_of = {name: module for module, listed in names.items() for name in listed}
+
+    def attribute(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(module_of[name]), name)
+
+    return attribute

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import tamis
 from tamis.cli.parsing.arguments import HELP, Command, CommandExit, Commands, Misuse, echo
 from tamis.cli.parsing.arguments import run as call
 from tamis.cli.terminal.streams import reopen_closed
@@ -29,9 +30,7 @@ def run_command(typed: Sequence[str]) -> None:
         gc.enable()
     try:
         if typed and typed[0] == "--version":
-            from tamis.cli.terminal.show import tamis_version
-
-            echo(f"tamis {tamis_version()}")
+            echo(f"tamis {tamis.__version__}")
             return
         app(_with_merge(typed))
     except Misuse:

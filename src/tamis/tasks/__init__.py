@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tamis._lazy import lazy_attributes
 from tamis.tasks.document import DocumentBatch
 from tamis.tasks.file_group import FileGroupTask
-from tamis.tasks.image import ImageBatch, ImageObject
 from tamis.tasks.lineage import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT, Lineage, Origin
 from tamis.tasks.sentinels import EmptyTask, FailedTask, NoneTask, SentinelTask
 from tamis.tasks.tasks import Task
-from tamis.tasks.video import Clip, ClipStats, Video, VideoMetadata, VideoTask
+
+if TYPE_CHECKING:
+    from tamis.tasks.image import ImageBatch, ImageObject
+    from tamis.tasks.video import Clip, ClipStats, Video, VideoMetadata, VideoTask
 
 __all__ = [
     "MISSING",
@@ -34,3 +39,11 @@ __all__ = [
     "VideoMetadata",
     "VideoTask",
 ]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "tamis.tasks.image": ("ImageBatch", "ImageObject"),
+        "tamis.tasks.video": ("Clip", "ClipStats", "Video", "VideoMetadata", "VideoTask"),
+    },
+)

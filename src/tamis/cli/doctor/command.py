@@ -77,12 +77,12 @@ def _check_script(path: Path, as_json: bool) -> None:
 
 def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, Any]:
     """Collect everything that `tamis doctor` reports, as plain JSON values."""
-    from tamis.cli.terminal.show import tamis_version
+    from tamis import __version__
     from tamis.memory.budget import describe_limits, find_budget
 
     budget = find_budget(memory, os.environ)
     found: dict[str, Any] = {
-        "tamis": tamis_version(),
+        "tamis": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "budget": {"bytes": budget.bytes, "source": budget.source, "why": budget.why},

@@ -20,7 +20,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tamis import files, secrets
 from tamis.cli.jobs.jobs import ClassifyJob, CommandJob, FilterJob, RecipeJob
 from tamis.cli.jobs.request import Request
-from tamis.cli.media.video_job import VideoJob
 from tamis.cli.parsing.options import LAUNCH, LaunchOptions
 from tamis.engine.run.settings import SETTINGS, Setting, SettingValue
 from tamis.errors import RunConflict, UsageError
@@ -30,7 +29,6 @@ from tamis.stores.run_locations import fetch_run_dir
 FILE = "command.json"
 _VERSION = 2
 _MAX_BYTES = 1_000_000
-_JOBS: dict[str, Any] = {cls.kind: cls for cls in (RecipeJob, FilterJob, ClassifyJob, VideoJob)}
 # The address of a sink is all that it takes to write there.
 _SINK = re.compile(r"alerts\.sinks\..+\.(webhook|command|headers)(\..*)?")
 _DEDUP = ("dedup.json", "dedup", "dedup.lock")  # files of a deduplication; the lock alone with scratch elsewhere
@@ -174,10 +172,13 @@ def _decode(data: Any) -> SavedCommand:
 
 def decode_job(data: Any) -> CommandJob:
     """Return a job of plain values; raise UsageError for what is none."""
+    from tamis.cli.media.video_job import VideoJob
+
+    jobs: dict[str, Any] = {cls.kind: cls for cls in (RecipeJob, FilterJob, ClassifyJob, VideoJob)}
     kind = data.get("kind") if isinstance(data, dict) else None
-    if not isinstance(kind, str) or kind not in _JOBS:
-        raise UsageError(f"job: expected one of {', '.join(_JOBS)}, got {kind!r:.80}")
-    job: CommandJob = _value({k: v for k, v in data.items() if k != "kind"}, _JOBS[kind], "job")
+    if not isinstance(kind, str) or kind not in jobs:
+        raise UsageError(f"job: expected one of {', '.join(jobs)}, got {kind!r:.80}")
+    job: CommandJob = _value({k: v for k, v in data.items() if k != "kind"}, jobs[kind], "job")
     return job
 
 

@@ -1,4 +1,4 @@
-"""Pieces of terminal output shared by the commands: tables, bars, the version."""
+"""Pieces of terminal output shared by the commands: tables and bars."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ from tamis.terminal import is_terminal, printable, width_of
 
 # Logs and pipes have room for paths.
 _PLAIN_WIDTH = 160
-
-
-def tamis_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("tamis")
-    except PackageNotFoundError:
-        return "(not installed: run from a source folder)"
 
 
 def print_json(value: Any) -> None:

@@ -5,16 +5,21 @@ Stages (`score_filter.py`): `Score`, `Filter` and `ScoreFilter`. Filters: `heuri
 `nemo_curator.py`. Base classes: `doc_filter.py`, `words.py`, `rule_set.py`. `catalogue.py` lists them all.
 """
 
+from typing import TYPE_CHECKING
+
+from tamis._lazy import lazy_attributes
 from tamis.stages.text.filters.doc_filter import DocumentFilter, StatisticFilter
-from tamis.stages.text.filters.heuristic import (
-    BoilerPlateStringFilter,
-    LengthFilter,
-    NonAlphaNumericFilter,
-    PunctuationFilter,
-    RepeatedLinesFilter,
-    WordCountFilter,
-)
 from tamis.stages.text.filters.score_filter import Filter, Score, ScoreFilter
+
+if TYPE_CHECKING:
+    from tamis.stages.text.filters.heuristic import (
+        BoilerPlateStringFilter,
+        LengthFilter,
+        NonAlphaNumericFilter,
+        PunctuationFilter,
+        RepeatedLinesFilter,
+        WordCountFilter,
+    )
 
 __all__ = [
     "BoilerPlateStringFilter",
@@ -29,3 +34,18 @@ __all__ = [
     "StatisticFilter",
     "WordCountFilter",
 ]
+
+# Two dozen dataclasses, which most runs need none of: 8 ms of every process.
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "tamis.stages.text.filters.heuristic": (
+            "BoilerPlateStringFilter",
+            "LengthFilter",
+            "NonAlphaNumericFilter",
+            "PunctuationFilter",
+            "RepeatedLinesFilter",
+            "WordCountFilter",
+        )
+    },
+)
