@@ -154,6 +154,18 @@ def test_shards_of_parquet_keep_the_types_and_metadata_of_the_input(tmp_path: Pa
     assert sorted(found.to_pylist(), key=lambda row: row["text"]) == table.to_pylist()
 
 
+@pytest.mark.parametrize("file_type", [None, "arrow"])
+def test_shards_of_arrow_hold_every_document(file_type: str | None, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    table = pa.table({"text": [f"text {i}" for i in range(50)], "n": range(50)})
+    with pa.ipc.new_file(tmp_path / "in" / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    run(tmp_path / "in", tmp_path / "out", file_type=file_type, shard_size="1kB")
+    shards = sorted((tmp_path / "out").glob("train-*.arrow"))
+    assert len(shards) > 1
+    assert pa.concat_tables(pa.ipc.open_file(p).read_all() for p in shards).to_pydict() == table.to_pydict()
+
+
 def test_stopped_while_putting_the_output_together(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: Path
 ) -> None:
@@ -204,7 +216,7 @@ def test_fresh_that_is_killed_while_it_removes_starts_over(
 
 def test_what_cannot_be_written_is_said() -> None:
     for given, message in (
-        ({"file_type": "csv"}, "format: expected one of jsonl, jsonl.zst"),
+        ({"file_type": "csv"}, "format must be one of .*jsonl.zst"),
         ({"shard_size": "10"}, "at least 1kB"),
         ({"split": "train=90"}, "sum up to 100"),
         ({"split": "train=50,train=50"}, "split"),

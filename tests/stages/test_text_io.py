@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
 from tamis.stages.client_partitioning import ClientPartitioningStage
 from tamis.stages.file_partitioning import FilePartitioningStage
-from tamis.stages.text.io.formats import output_format
+from tamis.stages.text.io.formats import output_format, writer_of
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, JsonlReaderStage, ParquetReader, ParquetReaderStage
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
@@ -194,3 +196,15 @@ def test_the_format_of_the_output_is_that_of_the_input(tmp_path: Path) -> None:
     assert of("a.parquet", "b.jsonl") == (JsonlWriter, "jsonl")
     with pytest.raises(UsageError, match="no input files"):
         output_format(str(tmp_path / "absent*.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["jsonl", "jsonl.gz", "parquet", "arrow"])
+def test_write_data_outside_of_a_run_writes_the_format_of_the_writer(name: str, tmp_path: Path) -> None:
+    batch = DocumentBatch(data=pa.table({"text": ["a", "b"], "n": [1, 2]}))
+    path = str(tmp_path / f"out.{name}")
+    writer_of(name)(str(tmp_path), file_extension=name).write_data(batch, path)
+    batches = Pipeline("read", stages=[DocumentReader(path)]).run(InProcessExecutor())
+    assert [row for b in batches for row in b.to_pyarrow().select(["text", "n"]).to_pylist()] == [
+        {"text": "a", "n": 1},
+        {"text": "b", "n": 2},
+    ]

@@ -1,6 +1,6 @@
 """Packing the output: files of a size, splits by content, another order. A process of its own, under the budget.
 
-Reads the files of the last pass (plain JSONL, or Parquet) one by one, as tables: the documents, or the lines of a
+Reads the files of the last pass (plain JSONL, or a format of rows) one by one, as tables: the documents, or the lines of a
 JSONL file as bytes. A document's split and its position in the new order follow from hashes of its text alone, so they
 do not depend on how the pass was cut. To shuffle, rows go to buckets by the first bits of their key, as many buckets
 as it takes for one to fit; then each is sorted and written. Everything is written into FOLDER/packed;
@@ -19,16 +19,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tamis import files
 from tamis.curation.state import PackedFile, PackedFiles, PackTask, packed_file
 from tamis.curation.writing import cuts_of
 from tamis.dedup.task_process import perform_task, report_share
+from tamis.formats import registry
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.jsonl.block import JsonlBlock
-from tamis.formats.parquet import format as parquet
 from tamis.formats.schema.run_schema import kept_metadata, to_output_schema
 from tamis.formats.table_files import plain_types
 from tamis.kernels.buffers import string_buffers
@@ -39,7 +38,6 @@ _LINE, _KEY = "line", "__tamis_key"
 _BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
 _MAX_BUCKETS = 512
 _SPLIT_SEED, _ORDER_SEED = 0x73706C6974, 0x6F72646572
-_ROW_GROUP_BYTES = 32_000_000
 Array = np.ndarray[Any, Any]
 
 
@@ -49,8 +47,8 @@ def pack(folder: str, task: PackTask) -> None:
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
     names = list(task.split) or ["train"]
-    looks = _looks(task.parts) if task.extension == "parquet" else None
-    shards = {name: _Shards(target, name, task.extension, task.shard_bytes, looks) for name in names}
+    schema = _output_schema(task.parts) if registry.is_table(f".{task.extension}") else None
+    shards = {name: _Shards(target, name, task.extension, task.shard_bytes, schema) for name in names}
     progress = report_share("packing")
     total = max(1, sum(os.path.getsize(p) for p in task.parts))
     tables = _tables(task, progress, total)
@@ -88,9 +86,12 @@ def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Tabl
 
 def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
     """Rows and texts of a file; the lines of JSONL as they are."""
-    if path.endswith(".parquet"):
+    if registry.is_table(path):
+        rows = registry.table_format(path)
+        n_rows = rows.describe(path).n_rows
         # Arrow cannot pick rows out of views (pyarrow 26); they are views again when they are written.
-        table = plain_types(parquet.open_file(path).read(use_threads=False))
+        parts = [plain_types(part) for _, part in rows.iter_rows(path, 0, n_rows)]
+        table = pa.concat_tables(parts) if parts else plain_types(rows.read_schema(path).empty_table())
         return table, DocumentBatch(data=table).texts(text_field)
     with open(path, "rb") as file:
         data = np.frombuffer(file.read(), np.uint8)
@@ -103,11 +104,11 @@ def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
     return pa.table({_LINE: lines}), DocumentBatch.over(block, np.arange(block.n_rows)).texts(text_field)
 
 
-def _looks(parts: Sequence[str]) -> pa.Schema | None:
-    """Return the schema of the Parquet files: that of the last pass, which gave all its files the same one."""
+def _output_schema(parts: Sequence[str]) -> pa.Schema | None:
+    """Return the schema of files of rows: that of the last pass, which gave all its files the same one."""
     if not parts:
         return None
-    schema = parquet.read_schema(parts[0])
+    schema = registry.table_format(parts[0]).read_schema(parts[0])
     return pa.schema(list(schema), kept_metadata(schema))
 
 
@@ -146,12 +147,12 @@ class _Shards:
     """Files of one split, of about `shard_bytes` before compression; named when their number is known."""
 
     def __init__(
-        self, folder: str, name: str, extension: str, shard_bytes: int | None, looks: pa.Schema | None = None
+        self, folder: str, name: str, extension: str, shard_bytes: int | None, schema: pa.Schema | None = None
     ) -> None:
         self._folder, self._name, self._extension, self._most = folder, name, extension, shard_bytes
-        self._looks = looks
+        self._schema = schema
         self._written: list[PackedFile] = []
-        self._open: _ParquetFile | _JsonlFile | None = None
+        self._open: _TableFile | _LineFile | None = None
 
     def add(self, table: pa.Table) -> None:
         sizes = _row_sizes(table)
@@ -167,9 +168,9 @@ class _Shards:
             if self._most is not None and (first < len(table) or self._open.n_bytes >= self._most):
                 self._finish()
 
-    def _next(self) -> _ParquetFile | _JsonlFile:
+    def _next(self) -> _TableFile | _LineFile:
         path = os.path.join(self._folder, f"{self._name}-{len(self._written):05d}.{self._extension}")
-        return _JsonlFile(path) if self._looks is None else _ParquetFile(path, self._looks)
+        return _LineFile(path) if self._schema is None else _TableFile(path, self._schema)
 
     def _finish(self) -> None:
         if self._open is not None:
@@ -186,7 +187,7 @@ class _Shards:
         return [replace(file, name=name) for file, name in zip(self._written, names, strict=True)]
 
 
-class _JsonlFile:
+class _LineFile:
     """Lines as they are, compressed as the name of the file says."""
 
     def __init__(self, path: str) -> None:
@@ -208,33 +209,19 @@ class _JsonlFile:
         self._out.close()
 
 
-class _ParquetFile:
-    """Rows in a schema, `looks`, that says the same as theirs."""
+class _TableFile:
+    """Rows in the output schema, in the format that the extension names."""
 
-    def __init__(self, path: str, looks: pa.Schema) -> None:
-        self.path, self.n_rows, self.n_bytes, self._looks = path, 0, 0, looks
-        self._writer: Any = None
-        self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.path, self.n_rows, self.n_bytes, self._schema = path, 0, 0, schema
+        self._writer = registry.table_format(path).TableWriter(files.fresh(path), schema)
 
     def write(self, table: pa.Table, n_bytes: int) -> None:
-        self._waiting.append(table)
-        self._waiting_bytes += n_bytes
+        self._writer.write(to_output_schema(table, self._schema))
         self.n_rows += len(table)
         self.n_bytes += n_bytes
-        if self._waiting_bytes >= _ROW_GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            table = to_output_schema(pa.concat_tables(self._waiting), self._looks)
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(files.fresh(self.path), table.schema, compression="zstd")
-            self._writer.write_table(table, row_group_size=max(1, len(table)))
-            self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> None:
-        self._flush()
         self._writer.close()
         with open(self.path, "rb") as file:
             os.fsync(file.fileno())

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.sizes import parse_size
+from tamis.stages.text.io.formats import file_types
 
-FORMATS = ("jsonl", "jsonl.zst", "jsonl.gz", "parquet")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True)
 class Writing:
-    """`file_type`: one of FORMATS, None: as the input.
+    """`file_type`: one of `file_types()` (stages/text/io/formats.py), None: as the input.
 
     `shard_bytes`: files of about this size before compression, None: as the partitions of the last pass come. `split`:
     shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of the
@@ -31,7 +31,7 @@ class Writing:
 
     @property
     def is_packed(self) -> bool:
-        """Whether files are put together anew after the last pass."""
+        """Whether files are rewritten after the last pass."""
         return self.shard_bytes is not None or bool(self.split) or self.shuffle is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,11 +43,10 @@ def make_writing(
 ) -> Writing:
     """Parse the writing options as users give them.
 
-    `shard_size`: e.g. "256MB"; `split`: "train=99.9,validation=0.1" or a mapping; `shuffle`: a seed, True for
-    0.
+    `shard_size`: e.g. "256MB"; `split`: "train=99.9,validation=0.1" or a mapping; `shuffle`: a seed, True for 0.
     """
-    if file_type is not None and file_type not in FORMATS:
-        raise UsageError(f"format: expected one of {', '.join(FORMATS)}, got {file_type!r}")
+    if file_type is not None:
+        check_choice("format", file_type, file_types())
     shard_bytes = None if shard_size is None else parse_size(shard_size, "shard_size")
     if shard_bytes is not None and shard_bytes < 1000:
         raise UsageError(f"shard_size: expected at least 1kB, got {shard_size!r}")

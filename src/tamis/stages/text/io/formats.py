@@ -40,7 +40,21 @@ def writer_of(file_type: str) -> type[FileWriter]:
     return _writers().get(file_type) or _writers()["jsonl"]
 
 
-def _writers() -> dict[str, type[FileWriter]]:
-    from tamis.stages.text.io import writer
+def file_types() -> list[str]:
+    """Return the formats that can be written, those of lines also with each compression: "jsonl", "jsonl.gz" and so on.
 
-    return {cls.format: cls for cls in (writer.JsonlWriter, writer.ParquetWriter, writer.ArrowWriter)}
+    >>> "arrow" in file_types(), "jsonl.zst" in file_types(), "parquet.zst" in file_types()
+    (True, True, False)
+    """
+    from tamis.formats.registry import CODEC_SUFFIXES, LINES
+
+    return [name + suffix for name in _writers() for suffix in (CODEC_SUFFIXES if name in LINES else ("",))]
+
+
+def _writers() -> dict[str, type[FileWriter]]:
+    """Return the exported writers of files by format."""
+    from tamis.stages.text.io import writer
+    from tamis.stages.text.io.writer.files import FileWriter
+
+    exported = [getattr(writer, name) for name in writer.__all__]
+    return {cls.format: cls for cls in exported if issubclass(cls, FileWriter)}

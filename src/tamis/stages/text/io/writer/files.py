@@ -114,16 +114,18 @@ class _BatchWriter(BaseWriter):
     compression: str = "zstd"
 
     def write_data(self, task: DocumentBatch, file_path: str) -> None:
-        if self.format == "parquet":
-            from tamis.formats.parquet import format as parquet
-
-            parquet.write_table(_table(task), file_path, compression=self.compression)
-            return
+        from tamis.formats import registry
         from tamis.formats.compression.streams import StreamWriter
-        from tamis.formats.jsonl.encode import encode_jsonl
 
+        if self.format in registry.TABLES:
+            table = _table(task)
+            writer = registry.load_table_format(self.format).TableWriter
+            with writer(file_path, table.schema, compression=self.compression) as rows:
+                rows.write(table)
+            return
         with StreamWriter(file_path, self.codec) as out:
-            out.write(encode_jsonl(_with_records(task)).data)
+            for piece in registry.load_line_format(self.format).written_lines(_with_records(task)).pieces:
+                out.write(piece)
 
 
 def _table(batch: DocumentBatch) -> pa.Table:
