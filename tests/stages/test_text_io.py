@@ -171,7 +171,7 @@ def test_a_call_of_a_writer_writes(tmp_path: Path, cls: Any, more: dict[str, Any
         (JsonlWriter, {"path": "https://host/x"}, "cannot write there; give a local folder, or s3://bucket/path"),
         (JsonlWriter, {"fields": "text"}, "fields must be a list"),
         (ParquetWriter, {"file_extension": "pq"}, "file_extension must be parquet"),
-        (ParquetWriter, {"write_kwargs": {"compression": "rar"}}, "compression must be zstd"),
+        (ParquetWriter, {"write_kwargs": {"compression": "rar"}}, "compression must be one of zstd"),
         (ParquetWriter, {"schema": {"n": int}}, "schema maps column names to type names"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.formats.compression.codecs import CODECS, SUFFIXES_TEXT
 from tamis.stages.io import check_options
 from tamis.stores.options import check
@@ -59,13 +59,12 @@ def jsonl_options(stage: str, write_kwargs: Mapping[str, Any] | None) -> tuple[d
 
 
 def rows_options(stage: str, write_kwargs: Mapping[str, Any] | None, compressions: Sequence[str]) -> dict[str, Any]:
-    """Return the checked options, with `compression` in the spelling of the writer."""
-    options = dict(write_kwargs or {})
+    """Return the checked options, with `compression` in the spelling of the writer; by default its first one."""
+    options = {"compression": compressions[0], **(write_kwargs or {})}
     _check(stage, "write_kwargs", options, ("compression", "engine", "index", "storage_options"))
-    if options.get("compression", "zstd") is None:
+    if options["compression"] is None:
         options["compression"] = "none"
-    if options.get("compression", "zstd") not in compressions:
-        raise UsageError(f"{stage}: compression must be {', '.join(compressions[:-1])} or {compressions[-1]}")
+    check_choice(f"{stage}: compression", options["compression"], compressions)
     return options
 
 

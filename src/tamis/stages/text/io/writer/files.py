@@ -71,7 +71,7 @@ class RowsWriter(FileWriter):
 
     schema: Mapping[str, str] | None = None
     extensions: ClassVar[tuple[str, ...]] = ()
-    compressions: ClassVar[tuple[str, ...]] = ()
+    compressions: ClassVar[tuple[str, ...]] = ("none",)
 
     def _check_format(self) -> None:
         self.write_kwargs = rows_options(self.name, self.write_kwargs, self.compressions)
