@@ -1,9 +1,9 @@
-"""Packing the output: files of a size, splits by content, another order. A process of its own, under the budget.
+"""Repack the output: files of a size, splits by content, another order. Runs as a process, under the budget.
 
-Reads the files of the last pass (plain JSONL, or a format of rows) one by one, as tables: the documents, or the lines of a
-JSONL file as bytes. A document's split and its position in the new order follow from hashes of its text alone, so they
-do not depend on how the pass was cut. To shuffle, rows go to buckets by the first bits of their key, as many buckets
-as it takes for one to fit; then each is sorted and written. Everything is written into FOLDER/packed;
+Reads the files of the last pass (plain JSONL, or a format of rows) one by one, as tables: the documents, or the lines
+of a JSONL file as bytes. A document's split and its position in the new order follow from hashes of its text alone, so
+they do not depend on how the pass was cut. To shuffle, rows go to buckets by the first bits of their key, as many
+buckets as needed for one to fit; then each is sorted and written. Everything is written into FOLDER/packed;
 FOLDER/packed.json, written last, lists the files. A call that is killed starts over.
 """
 

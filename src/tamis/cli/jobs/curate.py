@@ -37,7 +37,7 @@ def curate(
         Option(
             "--format",
             metavar="NAME",
-            help="Format of the output: parquet, arrow, jsonl, or jsonl with a compression (jsonl.zst). Default: as the input.",
+            help="Format of the output: parquet, arrow, jsonl, jsonl.zst, jsonl.gz, ... Default: as the input.",
         ),
     ] = None,
     shard_size: Annotated[
