@@ -2,7 +2,10 @@
 
 import gc
 import os
+import signal
+import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +13,14 @@ from hypothesis import strategies as st
 os.environ["TAMIS_PROFILES"] = "off"
 from tests.support.limits import pytest_runtest_protocol  # noqa: F401
 from tests.support.torture_parts import pytest_addoption, pytest_collection_modifyitems  # noqa: F401
+
+# A shell without job control starts background processes with SIGINT ignored, and all that they start inherits that:
+# tests that interrupt a command would wait for its regular end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_n_frozen_modules = 0
+gc.disable()  # until everything is imported: nearly all of it stays
 
 # The same examples every time, on every machine; `HYPOTHESIS=new make test` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -29,5 +40,19 @@ def pytest_collection_finish() -> None:
     # warns when nobody is found. The collector does not find holders that are frozen, and from Python 3.14 on this one
     # would be: the dict is watched even while it is empty.
     _first_example()
+    _freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Freeze what a test has imported (transformers, ray), too: tests of memory collect garbage hundreds of times."""
+    if nextitem is not None and len(sys.modules) > _n_frozen_modules + 300:
+        _freeze()
+
+
+def _freeze() -> None:
+    global _n_frozen_modules
     gc.collect()
     gc.freeze()
+    _n_frozen_modules = len(sys.modules)
