@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
 from tamis.tasks import DocumentBatch, FileGroupTask
 from tamis.utils.merge_file_prefixes import IndexedDatasetBuilder, extract_index_contents, get_args, merge_file_prefixes
+from tests.stages.text.models import small_models
 
 
 class Letters:
@@ -107,7 +110,6 @@ def test_what_is_refused(tokenizer: Letters, tmp_path: Path) -> None:
     make = MegatronTokenizerWriter
     for options, message in (
         ({}, "model_identifier is missing"),
-        ({"model_identifier": "m", "mode": "overwrite"}, "create_or_overwrite_dir"),
         ({"model_identifier": "m", "mode": "maybe"}, "mode must be one of"),
         ({"model_identifier": "m", "tokenization_batch_size": 0}, "at least 1"),
         ({"model_identifier": "m", "file_extension": [".x"]}, "file_extension must be"),
@@ -116,11 +118,8 @@ def test_what_is_refused(tokenizer: Letters, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             make(str(tmp_path), **options)  # type: ignore[arg-type]
-    (tmp_path / "x").touch()
-    with pytest.raises(UsageError, match="is not empty"):
-        make(str(tmp_path), model_identifier="m", mode="error")
-    with pytest.raises(UsageError, match="remote paths"):
-        make("s3://b", model_identifier="m")
+    with pytest.raises(UsageError, match="writes to local folders"):
+        make("s3://b/tokens", model_identifier="m").process(batch("a"))
     tokenizer.eos_token_id = None
     with pytest.raises(UsageError, match="has no end-of-sequence token"):
         make(str(tmp_path), model_identifier="m", append_eod=True).process(batch("a"))
@@ -143,7 +142,7 @@ def test_in_a_pipeline_and_merged(tokenizer: Letters, tmp_path: Path) -> None:
     stages = [JsonlReader(str(tmp_path / "in"), files_per_partition=1), writer]
     written = Pipeline("tokens", stages=stages).run(executor=InProcessExecutor())
     assert all(isinstance(t, FileGroupTask) for t in written)
-    assert sorted(p for t in written for p in t.data) == sorted(str(p) for p in (tmp_path / "out").iterdir())
+    assert sorted(p for t in written for p in t.data) == sorted(str(p) for p in (tmp_path / "out").glob("part-*"))
     merge_file_prefixes(str(tmp_path / "out"), str(tmp_path / "all/tokens"))
     lengths, documents, dtype = extract_index_contents(str(tmp_path / "all/tokens.idx"))
     assert (sorted(lengths.tolist()), documents.tolist(), dtype) == ([1, 3, 3], [0, 1, 2, 3], np.uint16)
@@ -196,3 +195,46 @@ def test_a_file_that_is_no_index_is_told(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "a.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2**40, 1) + bytes(8))
     with pytest.raises(FormatError, match="it is damaged"):
         read_index(tmp_path / "a.idx")
+
+
+RECIPE = """
+stages:
+  - _target_: tamis.stages.text.io.reader.JsonlReader
+    file_paths: {source}
+  - _target_: tamis.stages.text.filters.score_filter.ScoreFilter
+    filter_obj: {{_target_: tamis.stages.text.filters.heuristic.string.WordCountFilter, min_words: 3}}
+  - _target_: tamis.stages.text.io.writer.MegatronTokenizerWriter
+    path: {target}
+    model_identifier: {model}
+"""
+
+
+def test_a_tokenized_output_counts_its_documents_and_can_be_repeated(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    small_models.save_tokenizer(tmp_path / "model")
+    texts = [*(f"{i} {t}" for i in range(50) for t in small_models.texts(40)), "two words"]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    n_short = sum(len(t.split()) < 3 for t in texts)
+
+    def run(target: str, *options: str) -> dict[str, Any]:
+        recipe = tmp_path / f"{target}.yaml"
+        paths = {"source": tmp_path / "in.jsonl", "target": tmp_path / target, "model": tmp_path / "model"}
+        recipe.write_text(RECIPE.format(**paths))
+        command = [sys.executable, "-m", "tamis.cli.start", "run", str(recipe), "--memory", "1GB", "--json", *options]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    about = run("one", "--workers", "1")
+    assert (about["n_records"], about["n_written"], about["n_dropped"]) == (2001, 2001 - n_short, n_short)
+    assert about["n_files"] == len(list((tmp_path / "one").glob("part-*"))) == 2
+    lengths, _, dtype = read_index(next((tmp_path / "one").glob("*.idx")))
+    tokens = sum(int(stage["metrics"].get("tokens", 0)) for stage in about["stages"])
+    assert (len(lengths), dtype, int(lengths.sum())) == (2001 - n_short, "uint16", tokens)
+    assert run("one")["status"] == "already"
+    again = run("two", "--workers", "2", "--blocksize", "100kB")
+    assert again["content_hash"] == about["content_hash"]
+    pairs = sorted((tmp_path / "two").glob("*.bin"))
+    assert len(pairs) > 1
+    (whole,) = (tmp_path / "one").glob("*.bin")
+    assert b"".join(p.read_bytes() for p in pairs) == whole.read_bytes()

@@ -57,6 +57,16 @@ def test_in_a_pipeline(folder: Path) -> None:
     assert sorted(p for t in written for p in t.data) == sorted(str(p) for p in (folder / "out").iterdir())
 
 
+def test_a_sink_of_ones_own_has_written_what_it_received(folder: Path) -> None:
+    source = FilePartitioningStage(str(folder / "in"), file_extensions=[".txt"])
+    pipeline = Pipeline("own", stages=[source, TextFiles(name="txt"), Csv(str(folder / "out"), "csv", fields=["text"])])
+    written = pipeline.run(executor=InProcessExecutor())
+    ledger = pipeline.last_result.ledger
+    assert (ledger.written.n, ledger.n_dropped, ledger.problems()) == (3, 0, [])
+    assert ledger.written_bytes == sum(Path(p).stat().st_size for t in written for p in t.data)
+    assert pipeline.last_result.n_files == len(written) == 1
+
+
 def test_by_hand(folder: Path) -> None:
     reader = TextFiles(fields=["text"], read_kwargs={"encoding": "utf-8"})
     batch = reader.process(FileGroupTask("set", [str(folder / "in/a.txt")]))

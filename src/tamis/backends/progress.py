@@ -133,7 +133,7 @@ def in_one_line(name: str, result: RunResult) -> str:
     used = f"{format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
     peak = f", peak memory {used}" if result.peak_bytes else ""
     return (
-        f"{name}: {ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} "
+        f"{name}: {ledger.n_read:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} "
         f"dropped{aside}; "
         f"{clock(result.seconds)}{peak}"
     )

@@ -5,6 +5,9 @@ not depend on order. At each stage: in = out (same documents) + dropped + quaran
 documents). Derived documents get identities made from their parents'. The books of all partitions are added up and must
 balance at the end.
 
+A stage that opens files itself (downloads) books the records of these in numbers only: records = new documents +
+skipped. A sink of the user's, which writes files itself, passes on what it wrote: it counts as written.
+
 Dropped documents are also counted in bytes, with a few examples per reason: see engine/worker/dropped.py for what these
 mean. Histograms of document lengths and of scores are added up beside them (engine/histograms.py); books of earlier
 versions have none.
@@ -110,6 +113,8 @@ class StageBook:
     dropped: dict[str, Dropped] = field(default_factory=dict)  # by reason
     consumed: Tally = field(default_factory=Tally)  # parents that derived documents replace
     derived: Tally = field(default_factory=Tally)  # new documents
+    records: int = 0  # of files that the stage opened itself
+    skipped: dict[str, int] = field(default_factory=dict)  # those of them that became no document, by reason
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)  # what the stage counted itself, added up
     scores: dict[str, Histogram] = field(default_factory=dict)  # of the documents that each filter saw, by its name
@@ -125,9 +130,30 @@ class StageBook:
             getattr(self, name).merge(getattr(other, name))
         for reason, tally in other.dropped.items():
             self.dropped.setdefault(reason, Dropped()).merge(tally)
+        self.read_records(other.records, other.skipped)
         self.seconds += other.seconds
         self.count(other.metrics)
         merge_all(self.scores, other.scores)
+
+    def read_records(self, n: int, skipped: Mapping[str, int]) -> None:
+        """Count records of files that the stage opened itself, and those of them that became no document."""
+        self.records += n
+        for reason, n_skipped in skipped.items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + n_skipped
+
+    @property
+    def n_in(self) -> int:
+        """Documents that came in, and records that the stage read itself."""
+        return self.into.n + self.records
+
+    @property
+    def n_out(self) -> int:
+        return self.out.n + self.derived.n
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Dropped documents and skipped records, by reason."""
+        return {**{reason: tally.n for reason, tally in self.dropped.items()}, **self.skipped}
 
     def count(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -149,6 +175,7 @@ class StageBook:
             "name": self.name,
             **_tallies(self, _BOOKED, "quarantined"),
             "dropped": {k: v.to_list() for k, v in self.dropped.items()},
+            **({"records": self.records, "skipped": self.skipped} if self.records else {}),
             "seconds": round(self.seconds, 6),
             **({"metrics": self.metrics} if self.metrics else {}),
             **({"scores": to_texts(self.scores)} if self.scores else {}),
@@ -159,6 +186,7 @@ class StageBook:
         book = cls(str(data["name"]))
         _read_tallies(book, data, _BOOKED, "quarantined")
         book.dropped = {str(k): Dropped.from_list(v) for k, v in data["dropped"].items()}
+        book.read_records(int(data.get("records", 0)), {str(k): int(n) for k, n in data.get("skipped", {}).items()})
         book.seconds = float(data["seconds"])
         book.metrics = {str(k): float(v) for k, v in data.get("metrics", {}).items()}
         book.scores = from_texts(data.get("scores", {})) if histograms else {}
@@ -268,8 +296,14 @@ class Ledger:
         return found
 
     @property
+    def n_read(self) -> int:
+        """Records of the input, and of files that stages opened themselves."""
+        return self.records.n + self.stage_records
+
+    @property
     def n_dropped(self) -> int:
-        return sum(t.n for b in self.stages for t in b.dropped.values())
+        """Documents that stages dropped, and records that became no document."""
+        return sum(n for book in self.stages for n in book.losses.values())
 
     def to_dict(self) -> dict[str, Any]:
         return {

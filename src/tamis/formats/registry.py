@@ -70,7 +70,7 @@ TABLES = {
         files_together=1000,
     ),
 }
-PACKERS = {"webdataset": "packer.webdataset"}
+PACKERS = {"webdataset": "packer.webdataset", "megatron": "tamis.formats.megatron.format"}
 """Formats that are written as several files at once, by a module with `write` (images/webdataset.py)."""
 
 

@@ -40,12 +40,12 @@ def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]], with_places: bo
     `paths` is called only if it is needed.
     """
     places = _Places(paths)
-    return [
-        _drop(book.name, reason, t, places, with_places)
-        for book in ledger.stages
-        for reason, t in sorted(book.dropped.items(), key=lambda item: (-item[1].n, item[0]))
-        if t.n
-    ]
+    drops = []
+    for book in ledger.stages:
+        of_stage = [_drop(book.name, reason, t, places, with_places) for reason, t in book.dropped.items() if t.n]
+        of_stage += [Drop(book.name, reason, n, 0, []) for reason, n in book.skipped.items()]
+        drops += sorted(of_stage, key=lambda drop: (-drop.documents, drop.reason))
+    return drops
 
 
 def _drop(stage: str, reason: str, tally: Dropped, places: _Places, with_places: bool) -> Drop:

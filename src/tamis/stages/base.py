@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 from tamis.errors import PipelineError, UsageError
 from tamis.signatures import returns_list
 from tamis.sizes import is_integer, is_number
-from tamis.stages.notes import CallNotes, DropNote, InputFault, ScoreCounter
+from tamis.stages.notes import CallNotes, DropNote, InputFault, InputNotes, ScoreCounter
 from tamis.stages.resources import Resources
 from tamis.stages.traits import StageTraits
 from tamis.tasks import Task
@@ -298,10 +298,19 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         if len(serials):
             self._call_notes().bad.append((serials, list(reasons)))
 
-    def _note_input(self, faults: Sequence[InputFault] = (), n_records: int = 0, n_bytes: int = 0) -> None:
-        """Report what this call read from files by itself; unreadable parts are quarantined with file and offset."""
+    def _note_input(
+        self,
+        faults: Sequence[InputFault] = (),
+        n_records: int = 0,
+        n_bytes: int = 0,
+        skipped: Mapping[str, int] | None = None,
+    ) -> None:
+        """Report what this call read from files by itself; unreadable parts are quarantined with file and offset.
+
+        `n_records`: those that could be read. `skipped`: how many of these became no document, by reason.
+        """
         notes = self._call_notes()
-        notes.input = notes.input.plus(faults, n_records, n_bytes)
+        notes.input = notes.input.plus(InputNotes(faults, n_records, n_bytes, skipped or {}))
 
     def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:
         """Count scores of this call, an array or a list, in a histogram of the run.

@@ -41,14 +41,23 @@ class InputFault(NamedTuple):
 
 
 class InputNotes(NamedTuple):
-    """What a stage read from files by itself: faults, and the totals that the quarantine limit is a share of."""
+    """What a stage read from files by itself: faults, and the totals that the quarantine limit is a share of.
+
+    `skipped`: records without a document, by reason.
+    """
 
     faults: Sequence[InputFault] = ()
     n_records: int = 0
     n_bytes: int = 0
+    skipped: Mapping[str, int] = {}
 
-    def plus(self, faults: Sequence[InputFault], n_records: int, n_bytes: int) -> InputNotes:
-        return InputNotes([*self.faults, *faults], self.n_records + n_records, self.n_bytes + n_bytes)
+    def plus(self, other: InputNotes) -> InputNotes:
+        return InputNotes(
+            [*self.faults, *other.faults],
+            self.n_records + other.n_records,
+            self.n_bytes + other.n_bytes,
+            {r: self.skipped.get(r, 0) + other.skipped.get(r, 0) for r in [*self.skipped, *other.skipped]},
+        )
 
 
 @dataclass

@@ -30,7 +30,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "report": result.report,
         "share": result.share,
         "n_files": result.n_files,
-        "n_records": ledger.records.n,
+        "n_records": ledger.n_read,
         "n_written": ledger.written.n,
         "n_dropped": ledger.n_dropped,
         "n_quarantined": ledger.quarantined.n,
@@ -46,9 +46,9 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "stages": [
             {
                 "name": b.name,
-                "n_in": b.into.n,
-                "n_out": b.out.n + b.derived.n,
-                "dropped": {reason: t.n for reason, t in b.dropped.items()},
+                "n_in": b.n_in,
+                "n_out": b.n_out,
+                "dropped": b.losses,
                 "n_quarantined": b.quarantined.n,
                 "n_consumed": b.consumed.n,
                 "n_derived": b.derived.n,
@@ -131,6 +131,8 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
                 f"{them} "
                 f"(new, or not to be traced): written as the stage returned {them}"
             )
+    if n_tokens := sum(int(stage["metrics"].get("tokens", 0)) for stage in about["stages"]):
+        lines.append(f"{count(n_tokens, 'token')} in {count(about['n_written'], 'document')}")
     if about["n_bad_ranges"]:
         stretches = count(about["n_bad_ranges"], "stretch").replace("stretchs", "stretches")
         lost = f", {format_size(about['lost_bytes'])} as stored" if about.get("lost_bytes") else ""

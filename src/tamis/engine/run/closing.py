@@ -55,7 +55,7 @@ def judge(ledger: Ledger, input_bytes: int, limit: float, floor: int) -> Judgmen
     `floor`: the number of records that may be, whatever their share.
     """
     n_bad = ledger.quarantined.n + ledger.n_bad_ranges
-    n_records = ledger.records.n + ledger.stage_records
+    n_records = ledger.n_read
     if n_bad and ledger.quarantined.n == n_records:
         return Judgment(Completeness.NOTHING_READ, Completeness.NOTHING_READ.value)
     rate = n_bad / max(1, n_records)

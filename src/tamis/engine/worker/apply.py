@@ -25,7 +25,7 @@ from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.stages.notes import DropNote, InputNotes
-from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Origin, Task
+from tamis.tasks import DocumentBatch, FailedTask, FileGroupTask, NoneTask, Origin, Task
 from tamis.tasks.returned_data import parents_of, trace_returned
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
@@ -113,10 +113,12 @@ def run_stage(
     book: StageBook,
     notes: Notes | None = None,
     keep_whole: bool = False,
+    is_last: bool = False,
 ) -> list[Task[Any]]:
     """Run one stage over all tasks of a unit, `batch_size` tasks at a time.
 
-    `keep_whole`: the user has defined what a task is. Batches without documents (nothing of them is in the
+    `keep_whole`: the user has defined what a task is. `is_last`: no stage follows, so that documents for which it
+    returns files are written. Batches without documents (nothing of them is in the
     sample, or an earlier stage dropped all) end here: a stage that fails on one would have documents
     quarantined that it never received. Nothing would be written of them either.
     """
@@ -132,7 +134,7 @@ def run_stage(
     notes.uses.begin(tasks)
     try:
         for i in range(0, len(tasks), size):
-            results += _run_chunk(stage, label, tasks[i : i + size], book, notes)
+            results += _run_chunk(stage, label, tasks[i : i + size], book, notes, is_last)
     except BaseException:
         stage._consume_custom_metrics()  # of an attempt that does not count
         raise
@@ -174,7 +176,12 @@ def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
 
 
 def _run_chunk(
-    stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook, notes: Notes
+    stage: ProcessingStage[Any, Any],
+    label: str,
+    tasks: list[Task[Any]],
+    book: StageBook,
+    notes: Notes,
+    is_last: bool,
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents, tuple(stage.input_columns()))
@@ -200,7 +207,8 @@ def _run_chunk(
     bad = {int(s): reason for serials, told in reported.bad for s, reason in zip(serials, told, strict=True)}
     if bad:
         _quarantine_bad(bad, label, parents, documents, before, book, notes.aside)
-    for serials, note in _account(book, label, before, documents, drops, list(bad)):
+    is_sink = is_last and (stage.is_sink_stage or any(isinstance(r, FileGroupTask) for r in results))
+    for serials, note in _account(book, label, before, documents, drops, list(bad), is_sink):
         identity = hash128.sum128(*before, serials)
         # In this order: examples are some of those whose ids were looked up.
         notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
@@ -317,11 +325,12 @@ def _account(
     results: list[DocumentBatch],
     notes: Sequence[DropNote],
     aside: Sequence[int],
+    is_sink: bool = False,
 ) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
     """Account for each document by serial: kept once, copied, or gone; rows without a serial are new.
 
     Returns the dropped documents with the reasons, which the caller enters into the book. `aside`: those in
-    quarantine.
+    quarantine. `is_sink`: the stage wrote what it neither returned nor dropped for a reason; that counts as kept.
     """
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
@@ -341,7 +350,10 @@ def _account(
             values, ids = (_values_at(told, chosen) for told in (note.values, note.ids))
             dropped.append((serials[chosen], note._replace(values=values, ids=ids)))
             gone[serials] = False
-        dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
+        if is_sink:
+            book.out.add(int(gone.sum()), hash128.sum128(*before, np.flatnonzero(gone)))
+        else:
+            dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
     ordinal = 0
     for batch in results:
         ordinal = _identify_results(batch, kept, before, book, ordinal)

@@ -219,7 +219,8 @@ class UnitRunner:
         for i, book in enumerate(ledger.stages):
             index = part.first + i
             doing.note(book.name)
-            tasks = run_stage(self.job.stages[index], book.name, tasks, book, notes, self.job.has_own_tasks)
+            is_last = index + 1 == len(self.job.stages)
+            tasks = run_stage(self.job.stages[index], book.name, tasks, book, notes, self.job.has_own_tasks, is_last)
             narrow(tasks)
             if probe is not None:
                 tasks = probe.after(book.name, tasks, rejections, kept.n_bytes)
@@ -329,6 +330,8 @@ class UnitRunner:
     def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[StagedFile]:
         spec = self.config.output
         files = [StagedFile(p, FileKind.LISTED) for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
+        if ledger.stages and (files or self.job.stages[-1].is_sink_stage):
+            _account_own_files(tasks, ledger)
         rest = [t for t in tasks if not isinstance(t, FileGroupTask)]
         if self.job.writer is None:
             files += output.write_tasks([t for t in rest if not isinstance(t, DocumentBatch)], base, self.job.key)
@@ -431,6 +434,18 @@ def _kind_of_failure(cause: BaseException) -> FailureKind:
 def _done(contents: Contents, files: list[StagedFile], ledger: Ledger) -> Done:
     found = contents
     return Done(found.n_records, found.decoded_bytes, found.largest_record, found.covered, files, ledger)
+
+
+def _account_own_files(tasks: list[Task[Any]], ledger: Ledger) -> None:
+    """Count what the last stage wrote by itself: documents that it took in and that no task holds, and its files."""
+    last = ledger.stages[-1]
+    ledger.written.merge(last.out)
+    ledger.written.merge(last.derived)
+    for task in tasks:
+        if isinstance(task, DocumentBatch):  # written, and counted, by the engine
+            ledger.written.add(-task.num_items, -hash128.sum128(*task.identity))
+        elif isinstance(task, FileGroupTask):
+            ledger.written_bytes += sum(os.path.getsize(path) for path in task.data if os.path.exists(path))
 
 
 _WRITTEN = (

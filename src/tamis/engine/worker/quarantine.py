@@ -64,6 +64,9 @@ def account_input(stage: str, noted: InputNotes, ledger: Ledger) -> list[Bad]:
     ]
     account_bad(bad, ledger)
     ledger.stage_records += noted.n_records
+    book = next((book for book in ledger.stages if book.name == stage), None)
+    if book is not None:
+        book.read_records(noted.n_records, noted.skipped)
     ledger.stage_bytes += noted.n_bytes
     return bad
 

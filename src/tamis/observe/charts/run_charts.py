@@ -133,7 +133,8 @@ def _removes_duplicates(stage: str) -> bool:
 
 
 def _counts(ledger: Ledger) -> dict[str, float]:
-    return {name: number(getattr(ledger, name).n) for name in ("records", "quarantined", "not_sampled", "written")}
+    tallies = {name: number(getattr(ledger, name).n) for name in ("quarantined", "not_sampled", "written")}
+    return {"records": number(ledger.n_read), **tallies}
 
 
 def lengths_of(run: Snapshot) -> str:

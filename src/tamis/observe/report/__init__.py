@@ -49,7 +49,7 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "exit_code": None if manifest is None else manifest.exit_code,
         "message": "" if manifest is None else manifest.message,
         "problems": facts.problems,
-        "n_records": None if ledger is None else ledger.records.n,
+        "n_records": None if ledger is None else ledger.n_read,
         "n_written": None if ledger is None else ledger.written.n,
         "n_dropped": None if ledger is None else ledger.n_dropped,
         "n_quarantined": None if ledger is None else ledger.quarantined.n,

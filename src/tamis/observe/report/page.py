@@ -103,9 +103,9 @@ def _cards(facts: Facts) -> str:
     run, ledger, last = facts.run, facts.ledger, facts.run.last
     entries: list[tuple[str, str, str]] = []
     if ledger is not None:
-        n = max(ledger.records.n, 1)
+        n = max(ledger.n_read, 1)
         entries += [
-            ("read", f"{ledger.records.n:,}", format_size(number(ledger.read_bytes))),
+            ("read", f"{ledger.n_read:,}", format_size(number(ledger.read_bytes))),
             ("written", f"{ledger.written.n:,}", f"{ledger.written.n / n:.1%}"),
             ("dropped", f"{ledger.n_dropped:,}", f"{ledger.n_dropped / n:.1%}"),
             ("quarantined", f"{ledger.quarantined.n:,}", f"{ledger.quarantined.n / n:.1%}"),

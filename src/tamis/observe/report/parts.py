@@ -36,21 +36,19 @@ def documents(facts: Facts) -> str:
     ledger = facts.ledger
     if ledger is None:
         return ""
-    most = max(ledger.records.n, 1)
-    rows: list[list[str]] = [["records of the input", "", _n(ledger.records.n), "", bar(ledger.records.n / most, "k6")]]
+    most = max(ledger.n_read, 1)
+    rows: list[list[str]] = [["records of the input", "", _n(ledger.n_read), "", bar(ledger.n_read / most, "k6")]]
     for name, n in (("quarantined while reading", ledger.unread.n), ("not in this sample", ledger.not_sampled.n)):
         if n:
             rows.append([f'<span class="dim">{name}</span>', "", "", _n(n), ""])
     for book in ledger.stages[:_MAX_ROWS]:
-        n_out = book.out.n + book.derived.n
         why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
         if n := int(book.metrics.get(UNTRACED, 0)):
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
         why += [f"{m.removeprefix(TOLD)}: {int(n):,}" for m, n in sorted(book.metrics.items()) if m.startswith(TOLD)]
         why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
-        gone = sum(t.n for t in book.dropped.values())
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
-        rows.append([name, _n(book.into.n), _n(n_out), _n(gone), bar(n_out / most, "k2")])
+        rows.append([name, _n(book.n_in), _n(book.n_out), _n(sum(book.losses.values())), bar(book.n_out / most, "k2")])
     if ledger.unwritten.n:
         rows.append(['<span class="dim">quarantined while writing</span>', "", "", _n(ledger.unwritten.n), ""])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor
+from tamis.cli.jobs.summary import as_dict
 from tamis.errors import DownloadError, TamisError, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.text.download import (
@@ -261,3 +262,19 @@ def test_the_composite_runs_in_a_pipeline(web: Loopback, tmp_path: Path) -> None
     a, b = own_name_of_url(f"{web.url}/a"), own_name_of_url(f"{web.url}/b")
     assert sorted((d["text"], d["file_name"]) for d in lines) == [("ONE", a), ("THREE", b), ("TWO", a)]
     assert [f["url"] for f in source.downloader.failures()] == [f"{web.url}/none"]
+
+
+def test_records_and_documents_of_a_download_add_up(web: Loopback, tmp_path: Path) -> None:
+    web.files["/a"] = b"one\n# a remark\n\ntwo\n"
+    stages = [
+        DocumentDownloadExtractStage(Urls(f"{web.url}/a"), Quick(str(tmp_path / "down")), Lines(), Upper()),
+        JsonlWriter(str(tmp_path / "out")),
+    ]
+    pipeline = Pipeline("download", stages=stages)
+    pipeline.run(executor=InProcessExecutor())
+    about = as_dict(pipeline.last_result)
+    assert (about["n_records"], about["n_written"], about["n_dropped"]) == (3, 2, 1)
+    reading = about["stages"][-1]
+    assert (reading["n_in"], reading["n_out"], sum(reading["dropped"].values())) == (3, 2, 1)
+    report = json.loads((tmp_path / "out/_tamis/report.json").read_text())
+    assert (report["n_records"], report["n_written"], report["n_dropped"]) == (3, 2, 1)

@@ -312,7 +312,7 @@ class RunDir(files.Closing):
                 coverage = past.coverage(record.step, plain_size)
                 for covered in record.covered:
                     coverage.add(*covered)
-                past.n_files += sum(file.is_output for file in record.files)
+                past.n_files += sum(file.kind in (FileKind.OUTPUT, FileKind.LISTED) for file in record.files)
             else:
                 replaced.add(self.own_name(record.old))
                 past.ledger.content.add(0, int(record.file.content or "0", 16) - contents.pop(record.old, 0))

@@ -136,15 +136,18 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
     def _report(self, path: str, n_records: int, n_documents: int, n_refused: int) -> None:
         """Log the counts of a file, and note its faults."""
         counts = {"files": 1, "records": n_records, "documents": n_documents}
-        for part in (self.iterator, self.extractor):
-            if isinstance(part, Skips):
-                counts |= {f"skipped: {reason}": n for reason, n in part.take_skipped().items()}
+        skipped = self.extractor.take_skipped() if isinstance(self.extractor, Skips) else {}
+        before = self.iterator.take_skipped()  # never handed out as records
+        counts |= {f"skipped: {reason}": n for reason, n in {**before, **skipped}.items()}
+        n_silent = n_records - n_refused - n_documents - sum(skipped.values())
+        if n_silent > 0:
+            skipped["records without a document"] = n_silent
         faults = self.iterator.take_faults()
         if faults:
             log.warning("%s: %s parts could not be read; the first: %s", path, f"{len(faults):,}", faults[0].reason)
             counts |= {"quarantined": len(faults), "lost_bytes": sum(f.lost_bytes for f in faults)}
         self._log_metrics(counts)
-        self._note_input(faults, n_records - n_refused, _stored_bytes(path))
+        self._note_input(faults, n_records - n_refused, _stored_bytes(path), skipped)
 
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
         from tamis.tasks.columns.exact import exact_array

@@ -18,7 +18,7 @@ from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stores.urls import is_bucket, output_url, path_of
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask
 
-_MODES = ("ignore", "overwrite", "append", "error")
+MODES = ("ignore", "overwrite", "append", "error")
 
 
 @dataclass(repr=False)
@@ -40,7 +40,7 @@ class FileWriter(Writer):
     def __post_init__(self) -> None:
         self.path = output_path(self.name, self.path)
         self.fields = check_fields(self.name, self.fields)
-        check_choice(f"{self.name}: mode", self.mode, _MODES)
+        check_choice(f"{self.name}: mode", self.mode, MODES)
         self.file_extension = self.file_extension.lstrip(".")
         self._check_format()
 

@@ -1,4 +1,7 @@
-"""MegatronTokenizerWriter: documents as token ids, in the files that Megatron trains on. Needs the extra `models`."""
+"""MegatronTokenizerWriter: documents as token ids, in the files that Megatron trains on. Needs the extra `models`.
+
+In a run it is two stages: one that tokenizes, and a writer whose pairs of files the engine commits like any others.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,143 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, BinaryIO
 
 from tamis import files
-from tamis._lazy import np
-from tamis.errors import UsageError
+from tamis._lazy import np, pa
+from tamis.errors import UsageError, check_choice
 from tamis.formats.megatron.index import token_type, write_index
 from tamis.secrets import Secret
-from tamis.stages.io import check_options
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.io import Writer, check_options
 from tamis.stages.text.io.writer.base import BaseWriter
+from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.io.writer.utils import batched
 from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")
+TOKENS = "megatron_tokens"
+"""The column with the tokens of a document, between the two stages."""
 
 
 @dataclass(repr=False)
-class MegatronTokenizerWriter(BaseWriter):
-    """Writes a pair of .bin and .idx files for each batch. Documents without text have no tokens.
+class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the token ids of each document; one without text has none. Counts them in the metric `tokens`."""
+
+    model_identifier: str
+    cache_dir: str | None = None
+    hf_token: InitVar[str | None] = None
+    text_field: str = "text"
+    tokenization_batch_size: int = 1000
+    append_eod: bool = False
+    transformers_init_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "megatron_tokenize"
+
+    columns_in = ("text_field",)
+    columns_out = (TOKENS,)
+
+    def __post_init__(self, hf_token: str | None) -> None:
+        if self.tokenization_batch_size < 1:
+            raise UsageError(
+                f"{self.name}: tokenization_batch_size must be at least 1, got {self.tokenization_batch_size}"
+            )
+        if "local_files_only" in self.transformers_init_kwargs:
+            raise UsageError(f"{self.name}: local_files_only cannot be passed in transformers_init_kwargs")
+        self._token = None if hf_token is None else Secret(hf_token)
+        self._tokenizer: Any = None
+
+    def model_files(self) -> str:
+        settings = {"cache_dir": self.cache_dir, **self.transformers_init_kwargs}
+        return tokenizer_fingerprint(self.model_identifier, settings) or ""
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Fetch the tokenizer once per machine: the only method that may use the network."""
+        self._from_pretrained(local_files_only=False)
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        """Load the tokenizer in a worker, from the local cache."""
+        self._tokenizer = self._from_pretrained(local_files_only=True)
+
+    def teardown(self) -> None:
+        self._tokenizer = None
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        from tamis.formats.megatron.format import token_column
+
+        parts, n_tokens = [], 0
+        for texts in batched(task.texts(self.text_field).to_pylist(), self.tokenization_batch_size):
+            try:
+                part = token_column(self.tokens([text or "" for text in texts]), self.dtype)
+            except OverflowError as exc:
+                raise UsageError(f"{self.name}: {exc}; the tokenizer reports a smaller vocabulary") from None
+            parts.append(part)
+            n_tokens += len(part.flatten())
+        self._log_metrics({"tokens": n_tokens})
+        kind = pa.large_list(pa.from_numpy_dtype(self.dtype))
+        return task.with_column(TOKENS, pa.concat_arrays(parts) if parts else pa.array([], kind))
+
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of each text, with the end-of-sequence token if that is appended."""
+        encoded = self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        if not self.append_eod:
+            return list(encoded["input_ids"])
+        eod = self.tokenizer.eos_token_id
+        if eod is None:
+            raise UsageError(
+                f"{self.name}: append_eod, but the tokenizer {self.model_identifier} has no end-of-sequence token"
+            )
+        return [[*ids, eod] for ids in encoded["input_ids"]]
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, loaded now if `setup` was not called."""
+        if self._tokenizer is None:
+            self._tokenizer = self._from_pretrained(local_files_only=False)
+        return self._tokenizer
+
+    @property
+    def dtype(self) -> str:
+        return token_type(_vocabulary_size(self.tokenizer))
+
+    def _from_pretrained(self, local_files_only: bool) -> Any:
+        settings = {"cache_dir": self.cache_dir, "token": self._token, **self.transformers_init_kwargs}
+        settings["local_files_only"] = local_files_only
+        return from_pretrained(
+            "AutoTokenizer", self.model_identifier, "MegatronTokenizerWriter", if_code=IF_TRUSTED, **settings
+        )
+
+
+@dataclass(repr=False)
+class MegatronWriter(Writer):
+    """Writes the tokens that MegatronTokenizeStage added: a pair of .bin and .idx files for each partition."""
+
+    path: str
+    name: str = "megatron_writer"
+    mode: str = "ignore"
+
+    format = "megatron"
+    file_extension = "bin"
+    columns_in = (TOKENS,)
+    columns_out = ()
+
+    @property
+    def options(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {"field": TOKENS}
+
+
+@dataclass(repr=False)
+class MegatronTokenizerWriter(BaseWriter, CompositeStage[DocumentBatch, FileGroupTask]):
+    """Writes pairs of .bin and .idx files, one for each partition. Documents without text have no tokens.
 
     `model_identifier`: a Hugging Face model, which is downloaded unless it is in the local cache, or a folder with a
     tokenizer. `append_eod`: append the end-of-sequence token to each document. Merge the pairs with
     `tamis.utils.merge_file_prefixes`. Code that comes with a model is refused, unless `transformers_init_kwargs` has
-    `trust_remote_code=True`.
+    `trust_remote_code=True`. `mode` as of JsonlWriter. `process` writes a batch now, for use outside of a run.
     """
 
     file_extension: Sequence[str] = ENDINGS
@@ -49,55 +168,53 @@ class MegatronTokenizerWriter(BaseWriter):
             )
         if tuple(self.file_extension) != ENDINGS:
             raise UsageError(f"{self.name}: file_extension must be {list(ENDINGS)}, got {self.file_extension!r}")
-        if self.tokenization_batch_size < 1:
-            raise UsageError(
-                f"{self.name}: tokenization_batch_size must be at least 1, got {self.tokenization_batch_size}"
-            )
-        if "local_files_only" in self.transformers_init_kwargs:
-            raise UsageError(f"{self.name}: local_files_only cannot be passed in transformers_init_kwargs")
         check_options(self.name, "write_kwargs", self.write_kwargs, ())
-        super().__post_init__()
-        self._token = None if hf_token is None else Secret(hf_token)
-        self._tokenizer: Any = None
+        check_choice(f"{self.name}: mode", self.mode, MODES)
+        self.path = output_path(self.name, self.path)
+        self._tokenizing = MegatronTokenizeStage(
+            self.model_identifier,
+            self.cache_dir,
+            hf_token,
+            self.text_field,
+            self.tokenization_batch_size,
+            self.append_eod,
+            self.transformers_init_kwargs,
+        )
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [self._tokenizing, MegatronWriter(self.path, self.name, self.mode)]
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
 
     def model_files(self) -> str:
-        settings = {"cache_dir": self.cache_dir, **self.transformers_init_kwargs}
-        return tokenizer_fingerprint(str(self.model_identifier), settings) or ""
+        return self._tokenizing.model_files()
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Fetch the tokenizer once per machine: the only method that may use the network."""
-        self._from_pretrained(local_files_only=False)
+        self._tokenizing.setup_on_node(node_info, worker_metadata)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """Load the tokenizer in a worker, from the local cache."""
-        self._tokenizer = self._from_pretrained(local_files_only=True)
+        self._tokenizing.setup(worker_metadata)
 
     def teardown(self) -> None:
-        self._tokenizer = None
+        self._tokenizing.teardown()
 
     def process(self, task: DocumentBatch) -> FileGroupTask:
-        if self._tokenizer is None:
-            self._tokenizer = self._from_pretrained(local_files_only=False)
-        eod = self._tokenizer.eos_token_id
-        if self.append_eod and eod is None:
-            raise UsageError(
-                f"{self.name}: append_eod, but the tokenizer {self.model_identifier} has no end-of-sequence token"
-            )
-        dtype = token_type(_vocabulary_size(self._tokenizer))
+        """Write a batch now, completely or not at all, next to existing files; a run writes and commits by itself."""
+        if "://" in self.path:
+            raise UsageError(f"{self.name}: process() writes to local folders; run a Pipeline to write to {self.path}")
+        tokenizing = self._tokenizing
+        dtype = tokenizing.dtype
         os.makedirs(self.path, exist_ok=True)
         prefix = os.path.join(self.path, self.name_of(task))
         lengths: list[int] = []
         with files.create(prefix + ".bin.part") as file:
             for texts in batched(task.texts(self.text_field).to_pylist(), self.tokenization_batch_size):
-                tokens = self._tokens([text or "" for text in texts])
-                self.write_data(tokens, lengths, file, dtype)
+                self.write_data(tokenizing.tokens([text or "" for text in texts]), lengths, file, dtype)
         self.write_idx_data(prefix, lengths, dtype)
         for ending in ENDINGS:
             files.finish(prefix + ending + ".part", prefix + ending)
-        n_tokens = sum(lengths)
+        n_tokens, eod = sum(lengths), tokenizing.tokenizer.eos_token_id
         self._log_metrics({"tokens": n_tokens})
         facts = {"format": "megatron", "file_prefix": prefix, "num_tokens": n_tokens}
         facts |= {"token_size": 2 if dtype == "uint16" else 4, "eod_token_id": -1 if eod is None else eod}
@@ -108,9 +225,8 @@ class MegatronTokenizerWriter(BaseWriter):
         self, tokens_batch: Sequence[Sequence[int]], sequence_lengths: list[int], file: BinaryIO, dtype: str
     ) -> None:
         """Append tokens to a .bin file, and the number of each sequence to `sequence_lengths`."""
-        end = [self._tokenizer.eos_token_id] if self.append_eod else []
         for tokens in tokens_batch:
-            ids = np.array([*tokens, *end], np.int64)
+            ids = np.array(tokens, np.int64)
             info = np.iinfo(dtype)
             if len(ids) and (ids.min() < info.min or ids.max() > info.max):
                 raise UsageError(
@@ -125,26 +241,8 @@ class MegatronTokenizerWriter(BaseWriter):
         with files.create(file_prefix + ".idx.part") as file:
             write_index(file, sequence_lengths, dtype)
 
-    def _tokens(self, texts: list[str]) -> list[list[int]]:
-        encoded = self._tokenizer(
-            texts,
-            add_special_tokens=False,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
-        return list(encoded["input_ids"])
-
     def _identity_of(self, task: DocumentBatch) -> list[Any]:
         return list(task.texts(self.text_field).to_pylist())
-
-    def _from_pretrained(self, local_files_only: bool) -> Any:
-        settings = {"cache_dir": self.cache_dir, "token": self._token, **self.transformers_init_kwargs}
-        settings["local_files_only"] = local_files_only
-        return from_pretrained(
-            "AutoTokenizer", str(self.model_identifier), "MegatronTokenizerWriter", if_code=IF_TRUSTED, **settings
-        )
 
 
 def _vocabulary_size(tokenizer: Any) -> int | None:
