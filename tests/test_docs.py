@@ -109,9 +109,8 @@ def test_every_example_is_tested() -> None:
     assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == sorted(EXAMPLES)
 
 
-# The recipe of the demo is for its corpus, others are for images (tests/cli/test_images.py) and videos
-# (tests/stages/video).
-OTHERS = ("demo", "images-", "video-")
+# Others are for images (tests/cli/test_images.py) and videos (tests/stages/video).
+OTHERS = ("images-", "video-")
 SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yaml") if not p.stem.startswith(OTHERS))
 
 

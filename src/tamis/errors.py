@@ -50,11 +50,20 @@ class PipelineError(UsageError):
     pass
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, for a released package and for a checkout.
+
+    >>> install_command("s3")
+    "pip install 'tamis[s3]' (in a checkout: pip install '.[s3]')"
+    """
+    return f"pip install 'tamis[{extra}]' (in a checkout: pip install '.[{extra}]')"
+
+
 class MissingExtra(UsageError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional dependency; install it with: pip install 'tamis[{extra}]'")
+        super().__init__(f"{what} needs an optional dependency; install it with: {install_command(extra)}")
         self.extra = extra
 
 

@@ -26,11 +26,16 @@ def test_the_demo(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything that was planted was found" in done.stdout
     assert (tmp_path / "demo-output/result/_tamis/report.html").exists()
+    (dropped,) = [line for line in done.stdout.splitlines() if line.startswith("dropped: ")]
+    share = int(dropped.split()[1])
     again = demo("--json", cwd=tmp_path)
     about = json.loads(again.stdout)
     assert (again.returncode, about["demo"]) == (0, "passed")
     assert all(c["planted"] == c["found"] for c in about["checks"])
     assert len(about["checks"]) == 10
+    assert share == round(100 * about["n_dropped"] / about["n_records"])
+    most = max(about["drops"], key=lambda drop: drop["documents"])
+    assert f"({most['reason']} {100 * most['documents'] / about['n_records']:.0f} %" in dropped
     other = demo("--size", "4MB", cwd=tmp_path)
     assert (other.returncode, "holds a demo of 3 MB" in other.stderr) == (5, True)
     planted = load(tmp_path / "demo-output")

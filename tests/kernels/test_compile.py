@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tamis.kernels
-from tamis.errors import BudgetError
+from tamis.errors import BudgetError, install_command
 from tamis.kernels.building import link
 from tamis.kernels.loading.library import HERE, all_groups, module_names
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_compiled_says_why(package: Path, tmp_path: Path) -> None
         "import os; os.environ.update(compile.environment(compile.this_level())); sys.exit(compile.main(['probe']))"
     )
     status, _, says = run(package, tmp_path / "cache", "-c", code)
-    assert (status, says) == (1, "kernels: compiling them needs numba: pip install 'tamis[compile]'\n")
+    assert (status, says) == (1, f"kernels: compiling them needs numba: {install_command('compile')}\n")
     source = package / "tamis" / "kernels" / "probe" / "all.py"
     source.write_text(source.read_text().replace("return -x", "return -x.nothing"))
     status, _, says = run(package, tmp_path / "cache", "-c", CALLS)

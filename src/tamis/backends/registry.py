@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tamis import _satellites
-from tamis.errors import UsageError
+from tamis.errors import UsageError, install_command
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -80,7 +80,7 @@ def check_installed(name: str) -> None:
     for module in info.modules:
         if find_spec(module) is None:
             raise UsageError(
-                f"the executor {name!r} needs {module}, which is not installed: pip install 'tamis[{info.extra}]'"
+                f"the executor {name!r} needs {module}, which is not installed: {install_command(info.extra)}"
             )
 
 

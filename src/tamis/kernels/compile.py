@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import tamis.kernels
-from tamis.errors import TamisError
+from tamis.errors import TamisError, install_command
 from tamis.kernels.building.compile_process import SOURCE, command, environment, n_kernels
 from tamis.kernels.language.types import signature_of
 from tamis.kernels.loading import cache, library
@@ -190,7 +190,7 @@ def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple
         return 0, time.perf_counter() - began_s
     tamis.kernels.compiling.level = level.name
     if importlib.util.find_spec("numba") is None:
-        raise TamisError("kernels: compiling them needs numba: pip install 'tamis[compile]'")
+        raise TamisError(f"kernels: compiling them needs numba: {install_command('compile')}")
     if given.jobs > 1 and len(missing) > 1:
         _side_by_side(missing, level, folder, given)
         return len(missing), time.perf_counter() - began_s

