@@ -328,7 +328,7 @@ def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
     """Make a folder, or see that the one there is ours alone: this user's, no link, and not writable by others.
 
     `what_to_do` ends the message of the RunConflict otherwise. `mode` says who else may look into it; one that lets
-    others look where 0700 is asked for (older versions made such) is closed.
+    others look where 0700 is asked for is closed.
     """
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

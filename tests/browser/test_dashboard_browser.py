@@ -18,7 +18,7 @@ import pytest
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.schema import EventKind
 from tamis.observe.report import write_report
-from tests.support.made_run import add_cells, add_moment, make_run, make_version_1
+from tests.support.made_run import add_cells, add_moment, make_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -237,7 +237,7 @@ def test_a_token_goes_from_the_address_into_a_cookie(browser: Browser, tmp_path:
 
 def test_the_server_ends_and_the_page_says_so(browser: Browser, tmp_path: Path) -> None:
     browser.look(1400, 900)
-    make_version_1(tmp_path)
+    make_run(tmp_path, seconds=20)
     with served(tmp_path) as url:
         browser.driver.get(url)
         browser.wait("return document.querySelector('#memory svg') !== null", "memory is drawn")

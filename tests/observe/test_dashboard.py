@@ -22,7 +22,7 @@ import pytest
 from tamis.observe.dashboard.server import HEADER_S, Server
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.serving import listen
-from tests.support.made_run import make_run, make_version_1
+from tests.support.made_run import make_run
 
 SRC = Path(__file__).parents[2] / "src"
 TOKEN = "an-example-token-of-32-characters"
@@ -239,7 +239,7 @@ def test_a_run_that_begins_later_and_one_that_is_damaged(tmp_path: Path) -> None
     with running(tmp_path / "out/_tamis") as found:
         news = json.loads(found.get("/fragments").body)
         assert "Waiting for the first sample" in news["fragments"]["progress"]
-        make_version_1(tmp_path / "out/_tamis")
+        make_run(tmp_path / "out/_tamis", seconds=20)
         news = _newer(found, news["version"], "memory")
         assert news["fragments"]["memory"].startswith("<figure>")
         (tmp_path / "out/_tamis/run.sqlite").write_bytes(b"no database" * 1000)

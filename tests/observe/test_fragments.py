@@ -14,7 +14,7 @@ from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.passes import find_shown_run
 from tamis.observe.points import AlertPoint
 from tamis.observe.snapshot import read_snapshot
-from tests.support.made_run import make_run, make_version_1
+from tests.support.made_run import make_run
 from tests.support.markup_check import parsed
 
 HOSTILE = "<script>alert(1)</script>"
@@ -49,9 +49,8 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert "words per document610,000 · 6.8%" in words(found["funnel"])
 
 
-def test_an_older_run_and_none_at_all(tmp_path: Path) -> None:
-    found = made(make_version_1(tmp_path / "old"))
-    assert "worker 1" in words(found["workers"])
+def test_a_killed_run_and_none_at_all(tmp_path: Path) -> None:
+    found = made(make_run(tmp_path / "killed", seconds=20, ended_at=1_700_000_000.0))
     assert "No sample for a while" in found["notices"]
     found = made(tmp_path / "none")
     assert "Waiting for the first sample" in found["progress"]

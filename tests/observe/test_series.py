@@ -1,4 +1,4 @@
-"""The series of a run: thinned, bounded, of every version, and never a traceback from a hostile file."""
+"""The series of a run: thinned, bounded, and never a traceback from a hostile file."""
 
 from __future__ import annotations
 
@@ -27,17 +27,6 @@ from tamis.observe.points import (
     UnitPoint,
 )
 from tamis.observe.series import SeriesError, open_series
-
-VERSION_1 = """
-CREATE TABLE events (at REAL, kind TEXT, data TEXT);
-CREATE TABLE samples (at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER,
-  dropped INTEGER, quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT);
-CREATE TABLE units (at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER,
-  largest_record INTEGER, peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL);
-INSERT INTO samples VALUES (5.0, 100, 500, 1, 1, 0, 0, 10, 90, 0, '{"1": 60}');
-INSERT INTO samples VALUES (6.0, 200, 500, 2, 2, 0, 0, 20, 80, 1, '{"1": 160}');
-INSERT INTO events VALUES (5.5, 'split', '{"text": "cut in two"}');
-"""
 
 
 def test_every_column_of_the_database_is_read() -> None:
@@ -123,19 +112,16 @@ def test_lists_are_the_newest_oldest_first(tmp_path: Path) -> None:
         assert series.drops() == [DropPoint("rules", "short", 3, 99, "[]")]
 
 
-def test_a_database_of_version_1(tmp_path: Path) -> None:
+def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "run.sqlite")
-    db.executescript(VERSION_1)
+    db.execute("CREATE TABLE samples (at REAL, used_bytes INTEGER)")
+    db.execute("INSERT INTO samples VALUES (5.0, 100)")
+    db.commit()
     db.close()
     with open_series(tmp_path) as series:
-        assert (series.version, series.about) == (1, {})
-        assert [(t.used_bytes, t.peak_bytes, t.queue_bytes, t.psi_full) for t in series.totals()] == [
-            (100, 100, 0, None),
-            (200, 200, 0, None),
-        ]
-        assert [e.text for e in series.events()] == ["cut in two"]
-        assert (series.stages(), series.processes(), series.gpus(), series.cells()) == ([], [], [], [])
-        assert (series.alerts(), series.drops(), series.units()) == ([], [], [])
+        with pytest.raises(SeriesError, match="no such column"):
+            series.totals()
+        assert series.events() == []
 
 
 def test_no_database_is_an_empty_series(tmp_path: Path) -> None:
@@ -174,8 +160,9 @@ def test_a_database_cut_off_in_the_middle(tmp_path: Path) -> None:
 
 def test_values_of_the_wrong_kind_become_numbers_and_texts(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "run.sqlite")
-    db.execute("CREATE TABLE samples (at, used_bytes, workers, psi_some, level)")
-    db.execute("INSERT INTO samples VALUES (1.0, 'many', '[1, 2]', 9e999, x'ff')")
+    db.execute(f"CREATE TABLE samples ({', '.join(COLUMNS['samples'])})")
+    values = "1.0, 'many', '[1, 2]', 9e999, x'ff'"
+    db.execute(f"INSERT INTO samples (at, used_bytes, workers, psi_some, level) VALUES ({values})")
     db.execute("CREATE TABLE events (at, kind, data)")
     db.execute("INSERT INTO events VALUES ('x', CAST(x'ff41' AS TEXT), 'no json')")
     db.execute("INSERT INTO events VALUES (2, 5, ?)", ("[" * 100_000,))
@@ -184,7 +171,6 @@ def test_values_of_the_wrong_kind_become_numbers_and_texts(tmp_path: Path) -> No
     db.commit()
     db.close()
     with open_series(tmp_path) as series:
-        assert series.version == 1
         assert series.about == {"version": "new"}
         last = series.last()
         assert last is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tamis.observe.snapshot import SnapshotLimits, read_object, read_snapshot
-from tests.support.made_run import BUDGET, STAGES, make_run, make_version_1
+from tests.support.made_run import BUDGET, STAGES, make_run
 
 
 def test_a_live_run(tmp_path: Path) -> None:
@@ -57,14 +57,6 @@ def test_an_earlier_attempt_is_not_stretched_over_the_gap(tmp_path: Path) -> Non
     run = read_snapshot(tmp_path)
     assert run.began_at == pytest.approx(now - 20, abs=0.1)
     assert all(t.at >= now - 21 for t in run.totals)
-
-
-def test_an_older_database(tmp_path: Path) -> None:
-    run = read_snapshot(make_version_1(tmp_path))
-    assert (run.status, run.problems, len(run.totals)) == ("stopped", [], 30)
-    assert run.totals[-1].workers == {"1": 90_000_000, "2": 60_000_000}
-    assert (run.stages, run.cells, run.gpus, run.processes) == ([], [], [], [])
-    assert run.peak_bytes == 200_029_000
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -332,37 +331,3 @@ def manifest(seconds: float) -> dict[str, Any]:
             },
         ],
     }
-
-
-def make_version_1(folder: Path) -> Path:
-    """Write a database as the first version wrote it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(folder / "run.sqlite")
-    db.executescript(
-        """CREATE TABLE events (at REAL, kind TEXT, data TEXT);
-        CREATE TABLE samples (at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER,
-          dropped INTEGER, quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT);
-        CREATE TABLE units (at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER,
-          largest_record INTEGER, peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL);"""
-    )
-    for i in range(30):
-        db.execute(
-            "INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                1e9 + i,
-                200_000_000 + i * 1000,
-                512_000_000,
-                i * 10,
-                i * 9,
-                i,
-                0,
-                i * 1_000_000,
-                (30 - i) * 1_000_000,
-                0,
-                '{"1": 90000000, "2": 60000000}',
-            ),
-        )
-    db.execute("INSERT INTO events VALUES (?,?,?)", (1e9, "kill", json.dumps({"worker": 1, "why": "timeout"})))
-    db.commit()
-    db.close()
-    return folder

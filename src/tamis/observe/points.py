@@ -17,10 +17,7 @@ LEVELS = (
 
 @dataclass(frozen=True)
 class Total:
-    """The whole run at one moment.
-
-    `peak_bytes`: the most in use since the moment before, `used_bytes` in older databases.
-    """
+    """The whole run at one moment. `peak_bytes`: the most in use since the moment before."""
 
     at: float = 0.0
     used_bytes: int = 0

@@ -1,8 +1,8 @@
 """Reads the database of a run: memory, processes, stages, GPUs, units, events, alerts, the partition map.
 
 Reads only, in bounded numbers, also while the run writes. A run directory is not trusted: values become plain numbers
-and texts, a query that does not end is aborted, and an unreadable database raises SeriesError with a message.
-Databases of earlier versions lack columns (read as 0 or None) and tables (empty).
+and texts, a query that does not end is aborted, and an unreadable database raises SeriesError with a message. One that
+has no tables yet is empty.
 """
 
 from __future__ import annotations
@@ -85,12 +85,11 @@ class Series(Closing):
 
     def __init__(self, db: sqlite3.Connection | None) -> None:
         self._db = db
-        self._columns: dict[str, list[str]] = {}
         self._until = 0.0
         if db is not None:
             db.set_progress_handler(lambda: time.monotonic() > self._until, 100_000)
+        self._tables = {str(row[0]) for row in self._query("SELECT name FROM sqlite_master LIMIT 1000")}
         self.about: dict[str, Any] = self._about()
-        self.version = _int(self.about.get("version", 1)) or 1
 
     def close(self) -> None:
         if self._db is not None:
@@ -111,13 +110,10 @@ class Series(Closing):
         rows = self._points(
             points.Total, "samples", f"WHERE at >= {first!r} GROUP BY {bins} ORDER BY at", max_points, "used_bytes"
         )
-        if "peak_bytes" not in self._known("samples"):
-            return [_with_peak(t, t.used_bytes) for t in rows]
         peaks = {
             _int(k): _int(peak)
             for k, peak in self._query(
-                f"SELECT {bins}, max(coalesce(peak_bytes, used_bytes)) FROM samples WHERE at >= {first!r} GROUP BY 1 "
-                f"LIMIT {max_points}"
+                f"SELECT {bins}, max(peak_bytes) FROM samples WHERE at >= {first!r} GROUP BY 1 LIMIT {max_points}"
             )
         }
         return [_with_peak(t, peaks.get(int((t.at - first) / width), 0)) for t in rows]
@@ -177,19 +173,13 @@ class Series(Closing):
 
     # -- inside ------------------------------------------------------------------------------------------------------
     def _about(self) -> dict[str, Any]:
-        if not {"key", "value"} <= self._known("about"):
+        if "about" not in self._tables:
             return {}
         values = {}
         for key, value in self._query("SELECT key, value FROM about LIMIT 1000"):
             with contextlib.suppress(ValueError, RecursionError):
                 values[str(key)] = json.loads(str(value)[:1_000_000])
         return values
-
-    def _known(self, table: str) -> set[str]:
-        """Columns that the table has; none where there is no such table."""
-        if table not in self._columns:
-            self._columns[table] = [str(row[1]) for row in self._query(f"PRAGMA table_info({table})")]
-        return set(self._columns[table])
 
     def _query(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         if self._db is None:
@@ -202,7 +192,7 @@ class Series(Closing):
 
     def _span(self, table: str, since: float | None = None) -> tuple[float, float] | None:
         """Return the first and the last moment of a series, from `since` on."""
-        if "at" not in self._known(table):
+        if table not in self._tables:
             return None
         first, last = self._query(
             f"SELECT min(at), max(at) FROM {table} WHERE at >= ?", (-1.0 if since is None else since,)
@@ -213,12 +203,11 @@ class Series(Closing):
         self, kind: type[Row], table: str, rest: str, n: int, best: str = "", values: tuple[Any, ...] = ()
     ) -> list[Row]:
         """Rows as dataclasses. With `best`, those of grouped rows that have the highest value in this column."""
-        known = self._known(table)
-        if not known or (best and best not in known):
+        if table not in self._tables:
             return []
         names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-        chosen = [c if c in known else "NULL" for c in names] + ([f"max({best})"] if best else [])
-        rows = self._query(f"SELECT {', '.join(chosen)} FROM {table} {rest} LIMIT {max(1, int(n))}", values)
+        columns = ", ".join([*names, f"max({best})"] if best else names)
+        rows = self._query(f"SELECT {columns} FROM {table} {rest} LIMIT {max(1, int(n))}", values)
         kinds = [str(f.type) for f in fields(kind)]  # type: ignore[arg-type]
         converters = [_CONVERT[name] for name in kinds]
         # Rows of whole numbers, as the map's thousand cells, need no conversion where the database holds what it

@@ -8,7 +8,7 @@ import pytest
 
 from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.metrics.run_metrics import RunMetrics
-from tests.support.made_run import STAGES, make_run, make_version_1
+from tests.support.made_run import STAGES, make_run
 from tests.support.strict_exposition import parse
 
 TOTALS = {
@@ -144,20 +144,6 @@ def test_a_damaged_database_is_said_not_raised(tmp_path: Path, damage: bytes) ->
     found = parse(RunMetrics(tmp_path).text())
     assert found["tamis_up"] == {(): 0.0}
     assert found["tamis_readable"] == {(): float(not damage)}
-
-
-def test_a_database_of_the_first_version_shows_what_it_has(tmp_path: Path) -> None:
-    found = parse(RunMetrics(make_version_1(tmp_path)).text())
-    assert found["tamis_memory_used_bytes"] == {(): 200_029_000.0}
-    assert found["tamis_worker_memory_bytes"] == {(("worker", "1"),): 90e6, (("worker", "2"),): 60e6}
-    missing = {
-        "tamis_psi_percent",
-        "tamis_disk_free_bytes",
-        "tamis_processes",
-        "tamis_process_memory_bytes",
-        "tamis_partitions",
-    }
-    assert not missing & set(found)
 
 
 def test_a_whole_run_can_be_read(tmp_path: Path) -> None:

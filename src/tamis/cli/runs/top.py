@@ -129,13 +129,9 @@ def lines_of(live: LiveRun, width: int = 80, doing: str = "") -> list[str]:
 
 
 def _processes(live: LiveRun, budget: int, width: int) -> list[str]:
-    """Return a line for every process with its memory.
-
-    For a database of an earlier version, only workers and their bytes are listed.
-    """
+    """Return a line for every process with its memory."""
     if not live.processes:
-        numbered = sorted(live.total.workers.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)
-        return [f"  worker {w:>3s}  {format_size(n):>9s}  {bar(n / budget, max(10, width - 30))}" for w, n in numbered]
+        return []
     lines = ["  process      pid        now      heap       peak     CPU"]
     for p in live.processes:
         who = f"worker {p.worker}" if p.role == "worker" else p.role

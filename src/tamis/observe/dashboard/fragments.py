@@ -157,18 +157,14 @@ def _stages(run: Snapshot) -> str:
 def _workers(run: Snapshot) -> str:
     budget = max(run.budget_bytes, 1)
     rows = []
-    if run.processes:
-        done = {u.worker: u.decoded_bytes for u in run.units}
-        for p in run.processes[:_N_ROWS]:
-            name = f"worker {p.worker}" if p.role == "worker" else p.role
-            partition = format_size(done[p.worker]) if p.role == "worker" and p.worker in done else "-"
-            memory = format_size(p.pss_bytes), bar(p.pss_bytes / budget), format_size(p.peak_bytes)
-            rows.append([text(name), str(p.pid), *memory, seconds_text(round(p.cpu_s, 1)), partition])
-        columns = ["process", "pid", "memory", "of the budget", "peak", "CPU", "last partition"]
-        return table(columns, rows, (1, 2, 4, 5, 6))
-    for name, used in list((run.last.workers if run.last else {}).items())[:_N_ROWS]:
-        rows.append([text(f"worker {name}"), format_size(number(used)), bar(number(used) / budget)])
-    return table(["process", "memory", "of the budget"], rows, (1,)) if rows else ""
+    decoded = {u.worker: u.decoded_bytes for u in run.units}
+    for p in run.processes[:_N_ROWS]:
+        name = f"worker {p.worker}" if p.role == "worker" else p.role
+        partition = format_size(decoded[p.worker]) if p.role == "worker" and p.worker in decoded else "-"
+        memory = format_size(p.pss_bytes), bar(p.pss_bytes / budget), format_size(p.peak_bytes)
+        rows.append([text(name), str(p.pid), *memory, seconds_text(round(p.cpu_s, 1)), partition])
+    columns = ["process", "pid", "memory", "of the budget", "peak", "CPU", "last partition"]
+    return table(columns, rows, (1, 2, 4, 5, 6)) if rows else ""
 
 
 def _machine(run: Snapshot) -> str:

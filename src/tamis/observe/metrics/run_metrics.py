@@ -1,7 +1,7 @@
 """The metrics of a run, from its run directory: what `tamis metrics` and `tamis run --metrics-port` serve.
 
 Names carry units and begin with tamis_. Counters count since the start of the run, earlier attempts included. What is
-not known (no GPU, no pressure information, an older database) is left out rather than shown as zero. A run directory
+not known (no GPU, no pressure information) is left out rather than shown as zero. A run directory
 that cannot be read gives tamis_up 0 and tamis_readable 0.
 """
 
@@ -121,7 +121,7 @@ _TOTALS: Table = (
     ),
     ("tamis_read_bytes_total", "Input read, decoded.", "", {"": "read_bytes"}),
 )
-# Of these zero says that nobody knows: databases of earlier versions do not have them.
+# Of these zero means unknown.
 _NOT_ZERO = (
     "supervisor_bytes",
     "server_bytes",
