@@ -90,9 +90,8 @@ def test_what_cannot_be_read_is_told_though_nothing_is_removed(
         "status": result.status,
         "output": result.output,
         "duplicates": "",
-        "seconds": 1.0,
-        "peak_bytes": 1,
         "scratch_bytes": 1,
+        **result.record.figures(),
     }
     print_summary({**about, **result.summary}, result)
     said = capsys.readouterr().out

@@ -84,7 +84,8 @@ def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
         "sample",
         "describe",
     ]
-    assert [p["name"].partition(" ")[0] for p in about["passes"]] == ["keys-0", "keys-0", "write"]
+    labels = [p["label"].partition(" ")[0] for p in about["passes"]]
+    assert labels == ["keys-0", "decision-0", "keys-0", "decision-0", "write", "scores"]
     assert {k: d["n_duplicates"] for k, d in about["deduplications"].items()} == {
         "remove_exact_duplicates": 1,
         "remove_fuzzy_duplicates": 1,

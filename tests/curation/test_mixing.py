@@ -116,7 +116,7 @@ def test_a_number_of_documents_is_exact_and_does_not_depend_on_the_cut(place: Pa
     book = next(b for b in result.run.ledger.stages if b.name == "mix")
     assert {k: t.n for k, t in book.dropped.items()} == {"not_in_the_mix": 163}
     assert result.run.ledger.problems() == []
-    assert [p["name"] for p in result.passes] == ["numbers for sources", "write"]
+    assert [p.label for p in result.record.passes] == ["numbers", "decision-sources", "write"]
     fewer, _ = mixed(place, tmp_path / "c", weights, "1MB", {"half": 12})
     assert {i for i in fewer if i.startswith("half")} < set(times)
 

@@ -11,7 +11,6 @@ import pytest
 
 from tamis.observe.dashboard.fragments import active, fragments
 from tamis.observe.dashboard.watching import Watcher
-from tamis.observe.passes import find_shown_run
 from tamis.observe.points import AlertPoint
 from tamis.observe.snapshot import read_snapshot
 from tests.support.made_run import make_run
@@ -21,7 +20,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def made(folder: Path) -> dict[str, str]:
-    found = fragments(read_snapshot(folder), find_shown_run(folder))
+    found = fragments(read_snapshot(folder))
     for html in found.values():
         parsed(html)
     return found

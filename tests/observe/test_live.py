@@ -15,11 +15,15 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.cli.runs import top
 from tamis.cli.runs.top import _look, lines_of
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.engine.monitor.database import _SCHEMA, RunDatabase
+from tamis.engine.run_record import RunRecorder
 from tamis.files import locked
+from tamis.memory.sampler import Mark
 from tamis.observe.live import LiveRun, read_live
 from tamis.observe.points import Total
 from tamis.pipeline import Pipeline
+from tamis.pipeline.pass_progress import planned_pass
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.support.cli_runner import CliRunner
@@ -55,9 +59,9 @@ def test_a_running_run(folder: Path) -> None:
     assert live.units == [(2, 32_000_000, 64_000_000, 0.25)]
     shown = "\n".join(lines_of(live))
     for piece in (
-        "clean: running, 0:19",
         "119 MB of 500 MB (24%)",
-        "5 MB/s, 0:10 left",
+        "running, 0:19, 0:10 left",
+        "5 MB/s",
         "kept 152",
         "split  cut in two",
     ):
@@ -182,47 +186,57 @@ def test_the_command(tmp_path: Path) -> None:
     assert (missing.exit_code, "holds no run of Tamis" in missing.output) == (2, True)
 
 
-def test_the_pass_under_way_of_a_deduplication(tmp_path: Path) -> None:
-    """Looked for anew each time; a pass that is finished is not the end of the workflow, unless nobody works on it."""
+def test_the_passes_of_a_deduplication(tmp_path: Path) -> None:
+    """A pass that has ended is not the end of the workflow; the time left is that of all passes."""
     run_dir = tmp_path / "out/_tamis"
     keys = make_run(run_dir / "dedup/keys-0/_tamis", seconds=1)
-    (run_dir / "dedup.lock").write_bytes(b"")
-    said = CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--once"])
-    assert (said.exit_code, said.stdout.splitlines()[0]) == (
-        0,
-        "web corpus, English: running, 0:01, reading documents, making keys",
-    )
     (keys / "manifest.json").write_text("{}")
+    recorder = RunRecorder(str(run_dir), "unique", Mark(), time.monotonic() - 30)
+    recorder.plan([planned_pass(label) for label in ("keys-0", "decision-0", "removal")])
+    with recorder:
+        with recorder.doing("keys-0"):
+            recorder._pass_began_s -= 20
+        with recorder.doing("decision-0"):
+            recorder.advance({"phase": "equal texts", "share": 0.5})
+            recorder._write()
+            said = CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--once"])
+            live = _look(run_dir, None)
+    assert live.status == "running"
+    assert [p.status for p in live.record.passes] == ["finished", "running", "waiting"]  # type: ignore[union-attr]
+    # 20 s for a weight of 1.1: half of 0.2 in no time so far, and 0.6 at that pace.
+    assert live.eta_s == pytest.approx(20 / 1.1 * 0.6, abs=0.2)
+    lines = said.stdout.splitlines()
+    assert lines[0].startswith("unique: running, 0:3")
+    assert lines[1].startswith("  [x] reading documents, making keys ")
+    assert lines[2].startswith(f"  [>] {'deciding which ones go':<50s}   50%")
+    assert lines[3] == "  [ ] removing duplicates"
+    assert _look(run_dir, None).status == "running"  # it was closed without an end a moment ago
+    record = json.loads((run_dir / "run.json").read_text())
+    (run_dir / "run.json").write_text(json.dumps({**record, "updated_at": time.time() - 60}))
+    assert _look(run_dir, None).status == "stopped"
     with locked(run_dir / "dedup.lock", "busy"):
-        live, doing = _look(run_dir, None)
-    assert (live.status, doing) == ("running", "deciding which ones go")
-    assert _look(run_dir, None)[0].status == "stopped"
-    make_run(run_dir, seconds=1)
-    assert _look(run_dir, None)[1] == "removing duplicates"
-    assert (
-        json.loads(CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--json"]).stdout)["doing"]
-        == "removing duplicates"
-    )
+        assert _look(run_dir, None).status == "running"
 
 
 def test_a_search_for_duplicates_that_ended(tmp_path: Path) -> None:
-    run_dir = tmp_path / "out/_tamis"
-    (run_dir / "duplicates").mkdir(parents=True)
-    (run_dir / "dedup.json").write_text("{}")
-    assert _look(run_dir, None)[0].status == "finished"
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "a"}\n')
+    out = str(tmp_path / "out")
+    search = RemoveExactDuplicates(input_path=str(tmp_path / "in.jsonl"), output_path=out, perform_removal=False)
+    search.run(InProcessExecutor(), progress=False)
+    assert _look(tmp_path / "out/_tamis", None).status == "finished"
 
 
 def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "out/_tamis", seconds=1, ended_at=1000.0)
-    assert _look(run_dir, None)[0].status == "stopped"
+    assert _look(run_dir, None).status == "stopped"
     with locked(run_dir / "lock", "busy"):
-        assert _look(run_dir, None)[0].status == "running"
+        assert _look(run_dir, None).status == "running"
 
 
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
     run_dir = make_run(tmp_path / "out/_tamis", seconds=1)
-    states = iter([(LiveRun(status=s), "") for s in ("no samples yet", "running", status)])
+    states = iter([LiveRun(status=s) for s in ("no samples yet", "running", status)])
     monkeypatch.setattr(top, "_look", lambda folder, scratch: next(states))
     monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(top.sys, "stdout", Terminal())
@@ -250,8 +264,8 @@ def test_a_deduplication_that_goes_on_is_at_work_before_its_pass_is(tmp_path: Pa
     run_dir = tmp_path / "out/_tamis"
     make_run(run_dir / "dedup/keys-0/_tamis", seconds=1, ended_at=1000.0)
     with locked(run_dir / "dedup.lock", "busy"):
-        assert _look(run_dir, None)[0].status == "running"
-    assert _look(run_dir, None)[0].status == "stopped"
+        assert _look(run_dir, None).status == "running"
+    assert _look(run_dir, None).status == "stopped"
 
 
 class Terminal(io.StringIO):

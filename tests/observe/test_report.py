@@ -78,6 +78,10 @@ def test_hostile_values_everywhere(run_dir: Path) -> None:
         "exit_code": HOSTILE,
     }
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
+    record = json.loads((run_dir / "run.json").read_text())
+    record |= {"name": HOSTILE, "run_id": HOSTILE, "message": HOSTILE, "exit_code": 1, "duplicate_stages": [HOSTILE]}
+    record["passes"] = [{"label": HOSTILE, "title": HOSTILE, "seconds": 1.0}] * 3
+    (run_dir / "run.json").write_text(json.dumps(record))
     (run_dir / "settings.json").write_text(
         json.dumps({"settings": [dict.fromkeys(("name", "value", "chosen_by", "why"), HOSTILE), 7]})
     )

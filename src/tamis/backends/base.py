@@ -58,6 +58,7 @@ class BaseExecutor:
         self.progress, self.watch, self.report = progress, watch, report
         self.note: Callable[[str], None] | None = None  # prints a line above the progress that is shown
         self.last_result: RunResult | None = None
+        self.is_part = False  # what it runs now is one pass of a workflow, which is recorded and reported as a whole
 
     def _check_config(self) -> None:
         """Refuse values now that a run would refuse after it has started."""
@@ -69,14 +70,14 @@ class BaseExecutor:
         return {_CONFIG[k].name: v for k, v in self.config.items() if k in _CONFIG}
 
     @contextlib.contextmanager
-    def watched_by(self, progress: Progress | None, watch: Watch | None) -> Iterator[None]:
-        """Use these callbacks for a while, unless the executor has its own."""
-        before = self.progress, self.watch
-        self.progress, self.watch = self.progress or progress, self.watch or watch
+    def watched_by(self, progress: Progress | None, watch: Watch | None, is_part: bool = False) -> Iterator[None]:
+        """Use these callbacks for a while, unless the executor has its own. `is_part`: for one pass of a workflow."""
+        before = self.progress, self.watch, self.is_part
+        self.progress, self.watch, self.is_part = self.progress or progress, self.watch or watch, is_part
         try:
             yield
         finally:
-            self.progress, self.watch = before
+            self.progress, self.watch, self.is_part = before
 
     def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> Workers:
         """Return the object that starts, reaches and measures the workers of one run (engine/workers_interface.py).

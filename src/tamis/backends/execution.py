@@ -67,10 +67,9 @@ def execute(
         everything,
         chosen.scratch,
     )
-    is_part = getattr(executor, "warm_process", None) is not None
     run_dir = os.path.join(local_output_dir(output), "_tamis")
     with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
-        run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, watch, is_part)
+        run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, watch, executor.is_part)
         result = _run(run, executor, job.writer, chosen.run_dir)
     result.alerts = summary_of(watch)
     executor.last_result = result
@@ -86,14 +85,14 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
         raise
     except (TamisError, KeyboardInterrupt) as exc:
         if reported:
-            _leave_report(run.dir.path)
+            leave_report(run.dir.path)
         if writer is None and run_dir is None:
             exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
         raise
-    if reported:
+    if reported and not (executor.is_part and not result.exit_code):  # the workflow leaves that of the whole
         kept = os.path.join(run.dir.path, "report.html")
         is_there = result.status == "already" and os.path.exists(kept)
-        result.report = kept if is_there else _leave_report(run.dir.path)
+        result.report = kept if is_there else leave_report(run.dir.path)
         with contextlib.suppress(StoreError):  # the run is finished, whatever becomes of its page
             run.dir.keep_files("report.html")
     return result
@@ -158,7 +157,7 @@ def load_report() -> None:
     _satellites.load("report.write")
 
 
-def _leave_report(run_dir: str) -> str:
+def leave_report(run_dir: str) -> str:
     """Write report.html, and return its path. A report that cannot be written never fails a run."""
     try:
         return str(_satellites.load("report.write")(run_dir))

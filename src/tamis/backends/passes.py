@@ -33,7 +33,7 @@ def execute_pass(
     if executor is None:
         executor = local = LocalExecutor()
         local.warm_process = warm_process
-    with executor.watched_by(lambda state: progress({**state, "pass": label}), watch):
+    with executor.watched_by(lambda state: progress({**state, "pass": label}), watch, is_part=True):
         result = pipeline.execute(executor, **settings)
     if result.exit_code == Incomplete.exit_code:
         raise Incomplete(f"{label}: {result.message}")

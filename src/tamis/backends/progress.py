@@ -130,12 +130,13 @@ def in_one_line(name: str, result: RunResult) -> str:
     if result.status == "already":
         return f"{name}: finished earlier, nothing to do ({ledger.written.n:,} documents in {result.output})"
     aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
-    used = f"{format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
-    peak = f", peak memory {used}" if result.peak_bytes else ""
+    whole = result.record or result
+    used = f"{format_size(whole.peak_bytes)} of {format_size(result.budget_bytes)}"
+    peak = f", peak memory {used}" if whole.peak_bytes else ""
     return (
         f"{name}: {ledger.n_read:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} "
         f"dropped{aside}; "
-        f"{clock(result.seconds)}{peak}"
+        f"{clock(whole.seconds)}{peak}"
     )
 
 

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 _WHO = "Curation"
 
 
-PASSES = {
-    "write": "reading documents again, writing those that stay",
-    "packing": "putting the output together: size of files, splits, order",
-}
-
-
 class Curation:
     """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
@@ -242,7 +236,7 @@ class Curation:
         from tamis.curation.runner import CurationRun
         from tamis.pipeline.pass_progress import print_line, progress_listener
 
-        with progress_listener(progress, PASSES) as show:
+        with progress_listener(progress) as show:
             result = CurationRun(self, settings, show, executor).run(progress is True)
         if progress is True:
             print_line(f"{self.name}: {result.in_one_line()}")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tamis.curation.result import PassFacts, pass_facts
 from tamis.curation.steps import Deduplication
 from tamis.dedup.alarms import LossLimit
 from tamis.dedup.kinds import DedupKind
@@ -16,7 +15,6 @@ from tamis.dedup.passes import CurationStep, DedupResult, Passes
 from tamis.dedup.solver_task import CompareCandidates, WriteReplayTables
 from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, Summary
 from tamis.dedup.workflow import Host, Workflow
-from tamis.engine.run.run_result import RunResult
 from tamis.errors import TamisError
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from tamis.curation.runner import CurationRun
 
 _EQUAL_TABLES = "duplicates_equal"
+_STEP_WEIGHT = 0.25  # of each step, in units of a pass that makes keys
 
 
 class Group:
@@ -38,7 +37,6 @@ class Group:
         self._plan = run.plan.groups[number]
         self.steps: list[Deduplication] = [run.curation.steps[i] for i in self._plan.decides]  # type: ignore[misc]
         self.labels = run.replay.labels_of(self._plan.before)
-        self.finished_passes: list[PassFacts] = []
         self.workflow = Workflow(self._passes(run), host=Host(self._runner(run), run.guard, self._check_loss))
 
     # -- the workflow -------------------------------------------------------------------------------------------------
@@ -53,10 +51,7 @@ class Group:
         def progress(state: dict[str, Any]) -> None:
             run.runner.progress({**state, "step": self.number})
 
-        def on_pass(label: str, result: RunResult, seconds: float) -> None:
-            self.finished_passes.append(pass_facts(f"{label} of {self.name}", result, seconds))
-
-        return PassRunner(run.session, settings, progress, on_pass)
+        return PassRunner(run.session, settings, progress, self.name)
 
     def _passes(self, run: CurationRun) -> Passes:
         folder = os.path.join(run.work_path, str(self.number))
@@ -94,6 +89,11 @@ class Group:
         if name == "texts":
             return run.replay.text_stages(self.workflow.work.table("candidates"), self._plan.text_makers)
         return run.replay.stages(self)
+
+    def plan_passes(self, n_before: int) -> None:
+        """Record which passes are to come. `n_before`: of the steps that the first one runs."""
+        labels = self.workflow.procedure.plan(self.workflow)
+        self.workflow.runner.plan(labels, {"keys-0": 1 + _STEP_WEIGHT * n_before})
 
     def decide(self) -> dict[str, Summary]:
         """Run all passes up to the decision; return the counts of each deduplication, by the name of its step."""

@@ -7,8 +7,7 @@ resumes with them.
 from __future__ import annotations
 
 import os
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tamis import files
 from tamis.curation.card import MARK, Split, make_card
@@ -100,7 +99,7 @@ def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
 
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles:
-    writing, began_s = run.curation.writing, time.monotonic()
+    writing = run.curation.writing
     task = PackTask(
         parts=[os.path.join(run.output.path, name) for name in parts],
         text_field=run.curation.text_field,
@@ -110,22 +109,8 @@ def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles
         shuffle=writing.shuffle,
         room_bytes=solver_room(run.settings.budget_bytes()),
     )
-
-    def progress(state: dict[str, Any]) -> None:
-        run.runner.progress({**state, "pass": "packing"})
-
-    run.runner.run_task(folder, task, "tamis.curation.packer", progress)
-    packed = packed_file(folder).read() or PackedFiles([])
-    run.finished_passes.append(
-        {
-            "name": "packing",
-            "seconds": round(time.monotonic() - began_s, 3),
-            "read_bytes": sum(os.path.getsize(path) for path in task.parts),
-            "written_bytes": sum(file.bytes for file in packed.files),
-            "documents": sum(file.rows for file in packed.files),
-        }
-    )
-    return packed
+    run.runner.run_task(folder, task, "tamis.curation.packer", "packing")
+    return packed_file(folder).read() or PackedFiles([])
 
 
 def _splits(packed: list[PackedFile]) -> list[Split]:

@@ -1,4 +1,4 @@
-"""The result of a curation, and the facts of each of its passes."""
+"""The result of a curation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from tamis.pipeline.pass_progress import describe_cost
 if TYPE_CHECKING:
     from tamis.dedup.state import Summary
     from tamis.engine.run.run_result import RunResult
-
-
-class PassFacts(TypedDict):
-    """The figures of one pass."""
-
-    name: str
-    seconds: float
-    read_bytes: int
-    written_bytes: int
-    documents: int
+    from tamis.engine.run_record import RunRecord
 
 
 class CurationFacts(TypedDict, total=False):
@@ -50,30 +41,18 @@ class CurationResult:
     seconds: float = 0.0
     peak_bytes: int = 0
     scratch_bytes: int = 0
-    passes: list[PassFacts] = field(default_factory=list)
     about: CurationFacts = field(default_factory=lambda: CurationFacts())
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self) -> str:
         """Summarize the run in one line for a caller from Python."""
         if self.run is None:
             return f"finished earlier, nothing to do ({self.output})"
-        ledger = self.run.ledger
+        ledger, whole = self.run.ledger, self.record or self
         aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
         return (
             f"{ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
-            f"{describe_cost(self.seconds, self.peak_bytes)}"
+            f"{describe_cost(whole.seconds, whole.peak_bytes)}"
         )
-
-
-def pass_facts(name: str, result: RunResult, seconds: float) -> PassFacts:
-    """Describe one pass over documents."""
-    ledger = result.ledger
-    return {
-        "name": name,
-        "seconds": round(seconds, 3),
-        "read_bytes": ledger.read_bytes,
-        "written_bytes": ledger.written_bytes,
-        "documents": ledger.records.n,
-    }

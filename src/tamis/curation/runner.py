@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
 from tamis.backends.alerting import summary_of
+from tamis.backends.execution import leave_report
 from tamis.curation.card import Describe
 from tamis.curation.group import Group
 from tamis.curation.mixing import Draw, Mix
 from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
-from tamis.curation.result import CurationFacts, CurationResult, PassFacts, pass_facts
+from tamis.curation.result import CurationFacts, CurationResult
 from tamis.curation.state import ChoiceTask, CurationRecord, ScoresTask
 from tamis.curation.steps import Deduplication
 from tamis.dedup import state
@@ -35,9 +36,10 @@ from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.run_record import RunCounts, RunRecorder, load_run_record
 from tamis.engine.schema import StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
-from tamis.memory.sampler import watching
+from tamis.memory.sampler import Mark, watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
@@ -56,6 +58,7 @@ _FORKED = [
     "tamis.curation.source_limits",
     "tamis.curation.packer",
 ]
+_WRITE_WEIGHT, _STEP_WEIGHT = 0.5, 0.25  # of the last pass and of each step in it, in units of a first pass
 _FRESH = "start over with fresh (--fresh)"
 
 
@@ -72,8 +75,7 @@ class CurationRun:
         self.output = OutputDirectory(curation.output_path, "curation or deduplication", "curation.json")
         self.settings = WorkflowSettings.parse(settings, curation.output_path, "use a step that samples")
         self.session = PassSession(executor, self.settings)
-        self.finished_passes: list[PassFacts] = []
-        self.runner = PassRunner(self.session, self.settings, progress or (lambda _: None), self._note_pass)
+        self.runner = PassRunner(self.session, self.settings, progress or (lambda _: None))
         options = (curation.writer().write_kwargs or {}).get("storage_options")
         # The output is looked at before the last pass.
         stores.remember(self.output.path, options, "write_kwargs: storage_options")
@@ -114,43 +116,66 @@ class CurationRun:
                 self.remove_work()
                 deduplications = cast("dict[str, Summary]", record.deduplications)
                 facts = cast("CurationFacts", record.about)
-                return CurationResult("already", self.output.path, None, deduplications, about=facts)
+                whole = load_run_record(self.output.run_dir)
+                return CurationResult("already", self.output.path, None, deduplications, about=facts, record=whole)
             files.write_json(identity_file, identity)
-            summaries: dict[str, Summary] = {}
-            scratch_bytes = 0
-            for group in self.groups:
-                summaries |= self._decide(group)
-                scratch_bytes = max(scratch_bytes, group.workflow.scratch_bytes)
-            written = self._write(**({"merge": True} if self.settings.merge and not self.groups else {}))
-            self._check_counts(written, summaries)
-            self._keep_duplicates()
-            self._keep_scores()
-            output_files = finish_output(self, written)
-            facts = self._facts(written, mark.peak_bytes, time.monotonic() - began_s)
-            record = CurationRecord(
-                identity,
-                {name: dict(summary) for name, summary in summaries.items()},
-                self.plan.to_dict(),
-                [dict(each) for each in self.finished_passes],
-                dict(facts),
-                output_files,
-            )
-            # Where the output is in a bucket, another machine knows by these that all is done.
-            self.output.write_record(state.to_dict(record), "duplicates", "scores")
-            self.remove_work()
-            tidy_output(self.output.home, output_files)
-        seconds = time.monotonic() - began_s
+            with self.session.recorded(
+                self.curation.name, self.output.run_dir, mark, began_s, self.has_commits()
+            ) as recorder:
+                return self._run_recorded(recorder, identity, mark, began_s)
+
+    def _run_recorded(
+        self, recorder: RunRecorder, identity: dict[str, Any], mark: Mark, began_s: float
+    ) -> CurationResult:
+        self._plan_passes()
+        summaries: dict[str, Summary] = {}
+        scratch_bytes = 0
+        for group in self.groups:
+            summaries |= group.decide()
+            self.replay.add(group)
+            scratch_bytes = max(scratch_bytes, group.workflow.scratch_bytes)
+        written = self._write(**({"merge": True} if self.settings.merge and not self.groups else {}))
+        self._check_counts(written, summaries)
+        self._keep_duplicates()
+        self._keep_scores()
+        output_files = finish_output(self, written)
+        facts = self._facts(written, mark.peak_bytes, time.monotonic() - began_s)
+        record = CurationRecord(
+            identity,
+            {name: dict(summary) for name, summary in summaries.items()},
+            self.plan.to_dict(),
+            dict(facts),
+            output_files,
+        )
+        # Where the output is in a bucket, another machine knows by these that all is done.
+        self.output.write_record(state.to_dict(record), "duplicates", "scores")
+        self.remove_work()
+        tidy_output(self.output.home, output_files)
+        labels = written.duplicate_labels
+        whole = recorder.finish(RunCounts.of_ledger(written.ledger, labels), duplicate_stages=labels)
+        written.report = leave_report(self.output.run_dir)
+        self.output.keep_end()
         return CurationResult(
             "finished",
             self.output.path,
             written,
             summaries,
-            seconds,
+            time.monotonic() - began_s,
             mark.peak_bytes,
             scratch_bytes,
-            self.finished_passes,
             facts,
+            record=whole,
         )
+
+    def _plan_passes(self) -> None:
+        """Record which passes are to come, as far as that is known before the first one."""
+        for group, planned in zip(self.groups, self.plan.groups, strict=True):
+            group.plan_passes(len(planned.before))
+        chosen = ["numbers", "decision-sources"] if any(s.max_documents for s in self.curation.sources) else []
+        ends = ["scores"] if self.groups else []
+        ends += ["packing"] if self.curation.writing.is_packed else []
+        weight = (_WRITE_WEIGHT if self.groups else 1.0) + _STEP_WEIGHT * len(self.plan.last)
+        self.runner.plan([*chosen, "write", *ends], {"write": weight})
 
     def _run_shard(self) -> CurationResult:
         """Process one part of the input.
@@ -266,15 +291,6 @@ class CurationRun:
         """Return a fresh reader whose verdicts record the positions of records, for later passes."""
         return with_hints(self.curation.source(), ReadHints(keep_hashes=True))
 
-    def _note_pass(self, label: str, result: RunResult, seconds: float) -> None:
-        self.finished_passes.append(pass_facts(label, result, seconds))
-
-    def _decide(self, group: Group) -> dict[str, Summary]:
-        summaries = group.decide()
-        self.finished_passes += group.finished_passes
-        self.replay.add(group)
-        return summaries
-
     def _execute_checked(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
         if more.get("shard") is not None:  # the only pass
             return self.runner.execute(pipeline, label, **more)
@@ -313,9 +329,10 @@ class CurationRun:
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
-            result = self._execute_checked(pipeline, "numbers for sources", keep_rejected=False)
+            result = self._execute_checked(pipeline, "numbers", keep_rejected=False)
             paths = [os.path.join(drawn, f.name) for f in result.files]
-            self.runner.run_task(folder, ChoiceTask(paths, mix.most, limits), "tamis.curation.source_limits")
+            task = ChoiceTask(paths, mix.most, limits)
+            self.runner.run_task(folder, task, "tamis.curation.source_limits", "decision-sources")
         return limits
 
     def _check_counts(self, written: RunResult, summaries: Mapping[str, Summary]) -> None:
@@ -351,7 +368,7 @@ class CurationRun:
         files.own_folder(folder, _FRESH)
         passes = [os.path.join(group.workflow.work.path, "keys-0", "_tamis") for group in self.groups]
         task = ScoresTask(passes, self.output.run_dir)
-        self.runner.run_task(folder, task, "tamis.curation.scores", lambda _: None)
+        self.runner.run_task(folder, task, "tamis.curation.scores", "scores")
 
     def _facts(self, written: RunResult, peak_bytes: int, seconds: float) -> CurationFacts:
         ledger = written.ledger

@@ -62,7 +62,6 @@ class CurationRecord:
     identity: dict[str, Any]
     deduplications: dict[str, dict[str, Any]]  # summaries by step
     plan: dict[str, Any]
-    passes: list[dict[str, Any]]
     about: dict[str, Any]
     output_files: OutputFiles
 

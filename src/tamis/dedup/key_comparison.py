@@ -36,6 +36,15 @@ _ALL_BANDS = 1 << 30
 class KeyComparison:
     """Decides by comparing keys of all documents. Passes and steps that finished before a kill are not repeated."""
 
+    def plan(self, workflow: Workflow, n_key_passes: int | None = None) -> list[str]:
+        """Return the labels of the passes to come. `n_key_passes`: once it is known."""
+        passes = workflow.passes
+        n = n_key_passes or len(passes.keys) or 1
+        labels = [label for i in range(n) for label in (f"keys-{i}", f"decision-{i}")]
+        if self._needs_texts(workflow):
+            labels += ["texts", "decision-texts"]
+        return labels + (["removal"] if passes.writer is not None else [])
+
     def decide(self, workflow: Workflow) -> Summary:
         """Run all passes up to the decision and return its summary."""
         state = workflow.work.state
@@ -87,6 +96,7 @@ class KeyComparison:
         first: list[str] = []
         state = workflow.work.state
         keys = self.key_passes(workflow, everything=workflow.settings.merge)
+        workflow.runner.plan(self.plan(workflow, len(keys)))
         for i, (stage, bands) in enumerate(keys):
             if i and state.linked(i).exists():
                 continue
@@ -103,7 +113,7 @@ class KeyComparison:
                         replace(step, ranges=results) if isinstance(step, DecideEqual | LinkBands) else step
                         for step in steps
                     ]
-                workflow.solver.solve(steps, first)
+                workflow.solver.solve(steps, first, f"decision-{i}")
                 state.linked(i).write(LinkedPass(bands))
             if i:
                 workflow.work.drop(f"keys-{i}")
@@ -145,10 +155,12 @@ class KeyComparison:
         They need not be where each can be read from the input by its position.
         """
         passes = workflow.passes
-        paths = workflow.work.state.paths() or [""]
+        if passes.texts is None:
+            return False
+        paths = workflow.work.state.paths() or workflow.files().paths
         is_plain = all(ends_in(path, JSONL_SUFFIXES) and not is_remote(path) for path in paths)
         is_as_read = passes.step is None or passes.step.is_as_read
-        return passes.texts is not None and not (is_plain and is_as_read and passes.against is None)
+        return not (is_plain and is_as_read and passes.against is None)
 
     def _compare_texts(self, workflow: Workflow, first: list[str]) -> None:
         passes, work = workflow.passes, workflow.work
@@ -156,7 +168,7 @@ class KeyComparison:
         assert isinstance(passes.decision, CompareCandidates)
         candidates = work.state.candidates.exists()
         texts = run_key_pass(workflow, "texts", passes.texts(work.table("candidates"))) if candidates else []
-        workflow.solver.solve([replace(passes.decision, texts=texts)], first)
+        workflow.solver.solve([replace(passes.decision, texts=texts)], first, "decision-texts")
 
     # -- removal ------------------------------------------------------------------------------------------------------
     def remove(self, workflow: Workflow) -> RunResult:

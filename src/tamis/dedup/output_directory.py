@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from tamis import files
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import RunDir, own_run_dir
-from tamis.errors import BudgetError, RunConflict, UsageError
+from tamis.engine.run_record import FILE as RUN_RECORD
+from tamis.errors import BudgetError, RunConflict, StoreError, UsageError
 from tamis.stores.run_locations import local_output_dir
 
 
@@ -102,6 +103,11 @@ class OutputDirectory:
     def read_record(self) -> Any:
         """Return what was recorded when everything was done; None if it is not done."""
         return files.read_json(self.record_path)
+
+    def keep_end(self) -> None:
+        """Send what describes the whole run to the bucket, if the output is in one."""
+        with contextlib.suppress(StoreError):  # the run is finished, whatever becomes of its page
+            self.run.keep_files(RUN_RECORD, "report.html")
 
     def write_record(self, record: Any, *keep: str) -> None:
         """Record that everything is done. `keep`: folders of the run directory that stay with it in a bucket."""

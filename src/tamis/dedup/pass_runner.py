@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +20,16 @@ from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import SETTINGS, Scope
+from tamis.engine.run_record import RunRecorder
 from tamis.engine.schema import read_plan
 from tamis.errors import UsageError
 from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
+from tamis.memory.budget import find_budget
+from tamis.memory.sampler import Mark
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress, print_line
+from tamis.pipeline.pass_progress import Progress, planned_pass, print_line
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
@@ -105,6 +107,7 @@ class PassSession:
         self.executor = executor
         self.watch = settings.watch
         self._settings = settings
+        self.recorder: RunRecorder | None = None  # of the whole run; None for a shard, which is none
         self._warm_process: WarmProcess | None = None
 
     @property
@@ -131,6 +134,21 @@ class PassSession:
             yield
         finally:
             self._warm_process.close()
+
+    @contextlib.contextmanager
+    def recorded(self, name: str, run_dir: str, mark: Mark, began_s: float, resumes: bool) -> Iterator[RunRecorder]:
+        """Record the whole run while the block works; a workflow that is a step of a curation uses its record."""
+        if self.recorder is not None:
+            yield self.recorder
+            return
+        budget_bytes = find_budget(self._settings.of_passes.get("memory"), os.environ).bytes
+        recorder = RunRecorder(run_dir, name, mark, began_s, resumes=resumes, budget_bytes=budget_bytes)
+        self.recorder = recorder
+        try:
+            with recorder:
+                yield recorder
+        finally:
+            self.recorder = None
 
     @contextlib.contextmanager
     def alerted(self, name: str, run_dir: str, is_shown: bool) -> Iterator[None]:
@@ -165,30 +183,53 @@ class WorkflowInput:
 
 
 class PassRunner:
-    """Runs the passes of one workflow. `on_pass` is called with the label, the result and the seconds of each."""
+    """Runs the passes of one workflow. `scope`: the steps of a curation that it is for, where it is one of several."""
 
     def __init__(
         self,
         session: PassSession,
         settings: WorkflowSettings,
         progress: Progress = lambda _: None,
-        on_pass: Callable[[str, RunResult, float], None] | None = None,
+        scope: str = "",
     ) -> None:
         self.session, self.settings, self.progress = session, settings, progress
-        self._on_pass = on_pass
+        self._scope = scope
         self.leaks: list[dict[str, Any]] = []  # of all passes
 
     def execute(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
         """Run one pass over documents and return its result. `more`: settings of this pass."""
-        session, began_s = self.session, time.monotonic()
+        session = self.session
         settings = {**self.settings.of_passes, "alerts": OFF, **more}  # the watch is that of the whole
-        result = execute_pass(
-            pipeline, label, session.executor, session._warm_process, self.progress, session.watch, settings
-        )
+        with self._recorded(label) as progress:
+            result = execute_pass(
+                pipeline, label, session.executor, session._warm_process, progress, session.watch, settings
+            )
+            if session.recorder is not None:
+                session.recorder.note_books(result.ledger, result.peak_bytes)
         self.leaks += result.leaks
-        if self._on_pass is not None:
-            self._on_pass(label, result, time.monotonic() - began_s)
         return result
+
+    def plan(self, labels: Sequence[str], weights: Mapping[str, float] | None = None) -> None:
+        """Record which passes are to come, in order. `weights`: of those whose work is not that of their kind."""
+        if self.session.recorder is not None:
+            known = weights or {}
+            self.session.recorder.plan([planned_pass(label, self._scope, known.get(label)) for label in labels])
+
+    @contextlib.contextmanager
+    def _recorded(self, label: str) -> Iterator[Progress]:
+        """Record a pass or a decision while the block runs; yield the function that takes its progress."""
+        recorder, show = self.session.recorder, self.progress
+        if recorder is None:
+            yield show
+            return
+
+        def advance(state: dict[str, Any]) -> None:
+            recorder.advance(state)
+            show({**state, "left_s": recorder.record.left_s})
+
+        planned = planned_pass(label, self._scope)
+        with recorder.doing(planned.label, planned.title, planned.weight):
+            yield advance
 
     def execute_checked(
         self, pipeline: Pipeline, label: str, source: WorkflowInput, folder: str, **more: Any
@@ -202,9 +243,9 @@ class PassRunner:
         source.guard.confirm(read_plan(os.path.join(result.run_dir, "plan.json")).inputs, result.ledger)
         return result
 
-    def run_task(
-        self, folder: str, task: Any, module: str, progress: Progress | None = None, bucket_url: str = ""
-    ) -> None:
+    def run_task(self, folder: str, task: Any, module: str, label: str = "decision", bucket_url: str = "") -> None:
         """Run the `main` of a module between passes, in a process of its own, under the budget (task_process.py)."""
         write_task(folder, TaskEnvironment(self.settings.budget_bytes(), bucket_url), task)
-        run_task(folder, self.session.warm_process, progress or self.progress, module)
+        kind = label.partition("-")[0]
+        with self._recorded(label) as progress:
+            run_task(folder, self.session.warm_process, lambda state: progress({**state, "pass": kind}), module)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
     from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
+    from tamis.engine.run_record import RunRecord
 
 KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
 """A stage that makes keys, and the numbers of its bands."""
@@ -102,6 +103,7 @@ class DedupResult:
     counted: str = "documents"
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self, is_removed: bool) -> str:
@@ -111,7 +113,8 @@ class DedupResult:
         duplicates = "" if n is None else f"{n:,} duplicate {counted} {'removed' if is_removed else 'found'}; "
         if self.status == "already":
             return f"finished earlier, nothing to do ({duplicates}{self.output})"
-        cost = describe_cost(self.seconds, self.peak_bytes)
+        whole = self.record or self
+        cost = describe_cost(whole.seconds, whole.peak_bytes)
         return f"{self.summary.get('n_documents', 0):,} documents read, {duplicates}{cost}"
 
     @property

@@ -32,8 +32,8 @@ class SolverLauncher:
         self._unchecked.update(checks)
         return list(checks)
 
-    def solve(self, steps: Sequence[SolverStep], records: Sequence[str]) -> None:
-        """Have these steps performed. `records`: the files of the first pass."""
+    def solve(self, steps: Sequence[SolverStep], records: Sequence[str], label: str = "decision") -> None:
+        """Have these steps performed. `records`: the files of the first pass; `label`: of the recorded decision."""
         settings, room_bytes = self._runner.settings, self.room_bytes()
         check_room(settings.budget_bytes(), bool(self._work.bucket_url))
         task = SolverTask(
@@ -48,7 +48,7 @@ class SolverLauncher:
             index_pins=(self._work.state.index_pins.read() or IndexPins()).pins,
         )
         bucket_url = self._work.bucket_url
-        self._runner.run_task(self._work.path, task, "tamis.dedup.solver", bucket_url=bucket_url)
+        self._runner.run_task(self._work.path, task, "tamis.dedup.solver", label, bucket_url)
 
     def _checks_of(self, paths: Sequence[str]) -> dict[str, str]:
         return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.traits import StageTraits
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
@@ -54,6 +55,7 @@ class RemoveDuplicates(PositionTableStage):
     rule: str = "duplicate"
     threshold: float | None = None
     name: str = "remove_duplicates"
+    traits: ClassVar[StageTraits] = StageTraits(removes_duplicates=True)
     _names: list[str] = field(default_factory=list, init=False)
 
     def setup(self, worker_metadata: Any = None) -> None:

@@ -99,7 +99,7 @@ def _listen(read: int, progress: Progress) -> dict[str, Any]:
         for line in lines:
             with contextlib.suppress(ValueError):
                 message = json.loads(line)
-                progress({**message, "pass": "decision"})
+                progress(message)
     return message
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tamis import files
 from tamis.backends.alerting import summary_of
+from tamis.backends.execution import leave_report
 from tamis.dedup import state
 from tamis.dedup.alarms import LossLimit
 from tamis.dedup.expected import DedupExpectation
@@ -40,6 +41,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.run.input_identity import InputGuard, identify_inputs
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.run_record import RunCounts, RunRecord, RunRecorder, load_run_record
 from tamis.errors import PipelineError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, watching
 from tamis.pipeline import Pipeline
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
 
 class Procedure(Protocol):
     """The passes of a workflow. The workflow does everything around them."""
+
+    def plan(self, workflow: Workflow) -> list[str]:
+        """Return the labels of the passes to come, in order, before anything is opened."""
 
     def decide(self, workflow: Workflow) -> Summary:
         """Run all passes up to the decision; what an earlier call finished is not done again."""
@@ -150,28 +155,42 @@ class Workflow:
         ):
             record = self._read_record()
             if record is not None:
-                self._check_identity(record.identity)
-                self._write_ids(record)
-                self._remove_finished_work()
-                summary = cast("Summary", record.summary)
-                return DedupResult("already", self.output.path, self.duplicates, summary, counted=self.passes.counted)
+                return self._already(record)
             self._check_identity(self.work.state.read_identity())
             self.work.state.write_identity(self._identity())
-            expectation = DedupExpectation(self)
-            expectation.begin()
-            self._pin_index()
-            summary = self.procedure.decide(self)
-            scratch_bytes = self.scratch_bytes
-            self._check_loss(summary)
-            removed = self.procedure.remove(self) if self.passes.writer is not None else None
-            if removed is not None:
-                summary.update(self.procedure.check_counts(self, summary, removed))
-            summary["passed_over"] = self._first_pass().passed_over
-            summary.update(self._quarantine_facts(removed))
-            expectation.end(time.monotonic() - began_s, summary, removed)
-            self._append_to_index()
-            shown = cast("Summary", {k: v for k, v in summary.items() if not k.endswith("_by_file")})
-            self._finish(shown, removed)
+            with self.runner.session.recorded(
+                self.passes.name, self.output.run_dir, self._mark, began_s, self.has_commits()
+            ) as recorder:
+                return self._run_recorded(recorder, began_s)
+
+    def _already(self, record: DedupRecord) -> DedupResult:
+        """Return the result of a call that has nothing left to do but what an interrupt left at the end."""
+        self._check_identity(record.identity)
+        self._write_ids(record)
+        self._remove_finished_work()
+        result = DedupResult("already", self.output.path, self.duplicates, cast("Summary", record.summary))
+        result.counted, result.record = self.passes.counted, load_run_record(self.output.run_dir)
+        return result
+
+    def _run_recorded(self, recorder: RunRecorder, began_s: float) -> DedupResult:
+        if self._host is None:
+            self.runner.plan(self.procedure.plan(self))
+        expectation = DedupExpectation(self)
+        expectation.begin()
+        self._pin_index()
+        summary = self.procedure.decide(self)
+        scratch_bytes = self.scratch_bytes
+        self._check_loss(summary)
+        removed = self.procedure.remove(self) if self.passes.writer is not None else None
+        if removed is not None:
+            summary.update(self.procedure.check_counts(self, summary, removed))
+        summary["passed_over"] = self._first_pass().passed_over
+        summary.update(self._quarantine_facts(removed))
+        expectation.end(time.monotonic() - began_s, summary, removed)
+        self._append_to_index()
+        shown = cast("Summary", {k: v for k, v in summary.items() if not k.endswith("_by_file")})
+        self._finish(shown, removed)
+        whole = self._finish_record(recorder, removed) if self._host is None else None
         return DedupResult(
             "finished",
             self.output.path,
@@ -183,7 +202,20 @@ class Workflow:
             removed,
             self.passes.counted,
             expectation.prediction,
+            record=whole,
         )
+
+    def _finish_record(self, recorder: RunRecorder, removed: RunResult | None) -> RunRecord:
+        """Record that the run has ended, and write its report, which shows what is recorded."""
+        counts = None
+        if removed is not None:
+            labels = removed.duplicate_labels
+            counts = RunCounts.of_ledger(removed.ledger, labels)
+        record = recorder.finish(counts, duplicate_stages=removed.duplicate_labels if removed is not None else ())
+        if removed is not None:
+            removed.report = leave_report(self.output.run_dir)
+        self.output.keep_end()
+        return record
 
     def run_shard(self) -> DedupResult:
         """Compute the keys of one part of the input.

@@ -52,6 +52,11 @@ class Job:
     def partitioning(self) -> FilePartitioningStage | None:
         return self.source if isinstance(self.source, FilePartitioningStage) else None
 
+    @property
+    def duplicate_labels(self) -> list[str]:
+        """Labels of the stages that remove duplicates."""
+        return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
+
     def kernel_groups(self) -> list[str]:
         """Compiled kernels that the job needs: the engine's own, and those its stages name."""
         return [RECORDS, *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]

@@ -14,16 +14,18 @@ from typing import Any
 
 from tamis._lazy import pa, pc
 from tamis.engine.run.identity import comparable, differences
+from tamis.engine.run_record import RunRecord
 from tamis.engine.schema import StageDescription
 from tamis.errors import UsageError
 from tamis.observe.document_status import DocumentStatus
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
-from tamis.observe.snapshot import read_object
+from tamis.observe.snapshot import read_record
 from tamis.observe.verdicts import input_paths, read_plan, run_folder, verdict_tables
 from tamis.stores.urls import path_text
 
 _EXAMPLES = 3
+_COUNTS = ("records", "written", "dropped", "duplicates", "quarantined", "read_bytes", "written_bytes")
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of both runs (gpu_figures.py, and "seconds"); None where a run does not tell."""
+    """One figure of both runs (of their records, and gpu_figures.py); None where a run does not have it."""
 
     name: str
     before: float | None
@@ -113,12 +115,12 @@ def _states(joined: Any, column: str, run: DocumentStatus) -> Any:
 def run_figures(first: Path, second: Path) -> list[Figure]:
     """Return figures on how the runs went.
 
-    These are the seconds in all and to the first output and, if there were GPUs, how busy and how full they were.
+    These are the figures of the whole runs, the seconds to the first output and, if there were GPUs, how busy and how
+    full they were.
     """
     both = []
     for folder in (first, second):
-        seconds = read_object(folder / "manifest.json", []).get("seconds")
-        rows = {"seconds": float(seconds)} if isinstance(seconds, (int, float)) else {}
+        rows = _whole_run(read_record(folder, []))
         try:
             with open_series(folder) as series:
                 rows |= figures(series.about)
@@ -126,6 +128,17 @@ def run_figures(first: Path, second: Path) -> list[Figure]:
             pass
         both.append(rows)
     return [Figure(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
+
+
+def _whole_run(record: RunRecord | None) -> dict[str, float]:
+    """Return the figures of a whole run by name."""
+    if record is None:
+        return {}
+    rows: dict[str, float] = {name: record.figures()[name] for name in ("seconds", "peak_bytes", "mb_per_s")}
+    if record.counts is not None:
+        counts = {name: getattr(record.counts, name) for name in _COUNTS}
+        rows |= {name: n for name, n in counts.items() if n is not None}
+    return rows
 
 
 def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDescription]) -> list[str]:

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tamis.engine.run_record import RunRecord
 from tamis.observe.points import GpuPoint, NodePoint, ProcessPoint, StagePoint, Total
 from tamis.observe.series import Series, SeriesError, open_series
+from tamis.observe.snapshot import read_record, record_status
 
 RECENT_S = 10.0
 STALE_S = 10.0  # a run samples every second; after this long without one it is not running
@@ -38,6 +40,7 @@ class LiveRun:
 
     total: Total = field(default_factory=Total)  # the newest sample; its `peak_bytes` is that of the whole run
     status: str = "no samples yet"  # running, finished, stopped, or what is wrong
+    record: RunRecord | None = None  # of the whole run, all passes and sessions
     name: str = ""
     host: str = ""  # the machine that the run began on
     input_bytes: int = 0  # of the files as stored; what is left is counted in these, too
@@ -55,25 +58,46 @@ class LiveRun:
 
     @property
     def eta_s(self) -> float | None:
+        """Seconds until the last pass ends."""
+        if self.record is not None and len(self.record.passes) > 1:
+            return self.record.left_s
         left_bytes = self.total.left_bytes
         return left_bytes / self.left_per_s if self.left_per_s > 0 and left_bytes > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, those of the total first."""
-        values = {**asdict(self.total), **{k: v for k, v in asdict(self).items() if k != "total"}}
+        own = {k: v for k, v in asdict(self).items() if k not in ("total", "record")}
+        passes = [asdict(p) for p in self.record.passes] if self.record is not None else []
+        values = {**asdict(self.total), **own, "passes": passes, "eta_s": self.eta_s}
         return {**values, "stages": [stage.to_dict() for stage in self.stages]}
 
 
-def read_live(folder: Path, n_history: int = 60, now: float | None = None) -> LiveRun:
-    """Read the state of a run from its run directory."""
+def read_live(folder: Path, n_history: int = 60, now: float | None = None, whole_dir: Path | None = None) -> LiveRun:
+    """Read the state of a run. `folder`: the run directory of its newest pass; `whole_dir`: of its output."""
+    now = time.time() if now is None else now
+    record = read_record(whole_dir or folder, [])
     try:
         with open_series(folder) as series:
-            values = {**_totals(series, n_history, time.time() if now is None else now), **_details(series)}
+            values = {**_totals(series, n_history, now), **_details(series)}
     except SeriesError as exc:
-        return LiveRun(status=str(exc))
-    if (folder / "run.sqlite").exists() and (folder / "manifest.json").exists():
+        return LiveRun(status=str(exc), record=record)
+    if record is not None:
+        values |= _whole_run(record, values.get("total", Total()), now)
+    elif (folder / "run.sqlite").exists() and (folder / "manifest.json").exists():
         values["status"] = "finished"
     return LiveRun(**values)
+
+
+def _whole_run(record: RunRecord, total: Total, now: float) -> dict[str, Any]:
+    """Return what the record of the whole run says in place of the series of its newest pass."""
+    return {
+        "record": record,
+        "name": record.name,
+        "status": str(record_status(record, now)),
+        "seconds": record.seconds,
+        "host": record.sessions[-1].host[:200] if record.sessions else "",
+        "total": replace(total, peak_bytes=record.peak_bytes or total.peak_bytes),
+    }
 
 
 def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:

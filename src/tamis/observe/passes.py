@@ -17,18 +17,17 @@ from tamis.observe.snapshot import read_object
 from tamis.stores.run_locations import fetch_run_dir
 
 MAX_PASSES = 200
-_NAMES = {"keys": "reading documents, making keys", "texts": "collecting the texts to be compared"}
 
 
 @dataclass(frozen=True)
 class ShownRun:
-    """What there is to be shown.
+    """A run and its newest pass.
 
-    `run_dir`: the newest pass. `doing`: a sentence on a deduplication, "" for other runs.
+    `run_dir`: of the newest pass; `whole_dir`: of the output, which has the record of the whole run.
     """
 
     run_dir: Path
-    doing: str = ""
+    whole_dir: Path
 
 
 def find_run(output: str) -> Path:
@@ -59,14 +58,9 @@ def looked_only(output: str) -> Path | None:
 def find_shown_run(run_dir: Path, scratch: str | None = None) -> ShownRun:
     shown = [folder for work in _works(run_dir, scratch) for folder in _passes_in(work)]
     if not shown:
-        return ShownRun(run_dir)
+        return ShownRun(run_dir, run_dir)
     newest = max(shown, key=_changed_at)
-    if _changed_at(run_dir) > _changed_at(newest):
-        is_curation = (run_dir / "curation").is_dir()
-        return ShownRun(run_dir, "writing what stays" if is_curation else "removing duplicates")
-    name = newest.parent.name
-    is_finished = (newest / "manifest.json").exists()
-    return ShownRun(newest, "deciding which ones go" if is_finished else _NAMES.get(name.partition("-")[0], name))
+    return ShownRun(run_dir if _changed_at(run_dir) > _changed_at(newest) else newest, run_dir)
 
 
 def _works(run_dir: Path, scratch: str | None) -> list[Path]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis.engine.run_record import FILE as RECORD_FILE
+from tamis.engine.run_record import RunRecord, RunStatus, parse_run_record
 from tamis.engine.schema import Manifest, read_fields
 from tamis.observe import points
 from tamis.observe.series import SeriesError, open_series
@@ -55,6 +57,7 @@ class Snapshot:
     alerts: list[points.AlertPoint] = field(default_factory=list)
     units: list[points.UnitPoint] = field(default_factory=list)
     manifest: Manifest | None = None  # once the run has ended
+    record: RunRecord | None = None  # of the whole run, all passes and sessions
     settings: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
@@ -94,8 +97,11 @@ class SnapshotLimits:
     recent_s: float | None = None
 
 
-def read_snapshot(run_dir: Path, wanted: SnapshotLimits | None = None, now: float | None = None) -> Snapshot:
-    wanted = wanted or SnapshotLimits()
+def read_snapshot(
+    run_dir: Path, wanted: SnapshotLimits | None = None, now: float | None = None, whole_dir: Path | None = None
+) -> Snapshot:
+    """Read the state of a run. `run_dir`: of its newest pass; `whole_dir`: of its output, if that is another one."""
+    wanted, now = wanted or SnapshotLimits(), time.time() if now is None else now
     snapshot = Snapshot(run_dir)
     if data := read_object(run_dir / "manifest.json", snapshot.problems):
         snapshot.manifest = read_fields(Manifest, data, snapshot.problems, "manifest.json")
@@ -103,11 +109,35 @@ def read_snapshot(run_dir: Path, wanted: SnapshotLimits | None = None, now: floa
     snapshot.settings = [e for e in kept[:1000] if isinstance(e, dict)] if isinstance(kept, list) else []
     snapshot.prediction = read_object(run_dir / "prediction.json", snapshot.problems)
     try:
-        _read_series(snapshot, wanted, time.time() if now is None else now)
+        _read_series(snapshot, wanted, now)
     except SeriesError as exc:
         snapshot.problems.append(str(exc))
     _read_manifest(snapshot)
+    snapshot.record = read_record(whole_dir or run_dir, snapshot.problems)
+    if snapshot.record is not None:
+        _apply_record(snapshot, snapshot.record, now)
     return snapshot
+
+
+def read_record(run_dir: Path, problems: list[str]) -> RunRecord | None:
+    """Read the record of a whole run from the run directory of its output; None if there is none."""
+    return parse_run_record(read_object(run_dir / RECORD_FILE, problems), problems)
+
+
+def record_status(record: RunRecord, now: float) -> str:
+    """Return how a run is doing: that of its record, or stopped where no process keeps it up to date."""
+    return RunStatus.STOPPED if record.status is RunStatus.RUNNING and not record.is_live(now) else record.status
+
+
+def _apply_record(snapshot: Snapshot, record: RunRecord, now: float) -> None:
+    """Take the figures of the whole run from its record; those of the newest pass are in the series."""
+    snapshot.name, snapshot.run_id = record.name or snapshot.name, record.run_id or snapshot.run_id
+    snapshot.status, snapshot.seconds = str(record_status(record, now)), record.seconds
+    snapshot.budget_bytes = record.budget_bytes or snapshot.budget_bytes
+    snapshot.peak_bytes = record.peak_bytes or snapshot.peak_bytes
+    snapshot.exit_code, snapshot.message = record.exit_code, record.message
+    if record.counts is None and snapshot.manifest is not None:  # of one pass: the run has not ended
+        snapshot.manifest = None
 
 
 def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None:

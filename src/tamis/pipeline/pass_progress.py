@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tamis.backends.progress import ProgressDisplay
+from tamis.engine.run_record import PassRecord
 from tamis.sizes import format_size
 from tamis.terminal import clock, printable
 
@@ -23,11 +24,37 @@ PASSES = {
     "removal": "removing duplicates",
     "ids": "writing the ids of duplicates",
     "joining": "joining segments",
+    "ranges": "comparing keys by ranges",
+    "index": "adding to the index",
+    "numbers": "choosing documents of each source",
+    "write": "reading documents again, writing those that stay",
+    "packing": "putting the output together: size of files, splits, order",
+    "scores": "collecting scores of earlier passes",
 }
+WEIGHTS = {"decision": 0.2, "texts": 0.5, "removal": 0.6, "index": 0.1, "packing": 0.3, "scores": 0.05, "ids": 0.5}
+"""How much work a pass is expected to be, in units of a first pass over the input; 1 where it is not named here."""
+_AGAIN_WEIGHT = 0.7  # of a further pass that makes keys
+
+
+def planned_pass(label: str, scope: str = "", weight: float | None = None) -> PassRecord:
+    """Return the record of a pass that is to come.
+
+    `scope`: the steps of a curation that it is for, where there may be several of its kind.
+
+    >>> planned_pass("keys-1", "exact+fuzzy").label, planned_pass("decision-0").title
+    ('keys-1 of exact+fuzzy', 'deciding which ones go')
+    """
+    kind, _, number = label.partition("-")
+    name = PASSES.get(kind, label)
+    if number.isdecimal() and int(number):
+        name += f", part {int(number) + 1}"
+    if weight is None:
+        weight = _AGAIN_WEIGHT if kind == "keys" and number != "0" else WEIGHTS.get(kind, 1.0)
+    return PassRecord(f"{label} of {scope}" if scope else label, f"{name} ({scope})" if scope else name, weight)
 
 
 @contextlib.contextmanager
-def progress_listener(progress: Progress | bool | None, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
+def progress_listener(progress: Progress | bool | None) -> Iterator[Progress]:
     """Yield the function that receives the states of a workflow.
 
     It is the caller's own; for True one that shows them, for False one that does not.
@@ -35,18 +62,15 @@ def progress_listener(progress: Progress | bool | None, more: Mapping[str, str] 
     if callable(progress):
         yield progress
     elif progress:
-        with show_passes(False, more) as show:
+        with show_passes(False) as show:
             yield show
     else:
         yield lambda _: None
 
 
 @contextlib.contextmanager
-def show_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
-    """Show each pass with a progress display of its own, under its name.
-
-    `more`: names of passes in addition to those of deduplications.
-    """
+def show_passes(quiet: bool) -> Iterator[Progress]:
+    """Show each pass with a progress display of its own, under its name."""
     with contextlib.ExitStack() as stack:
         now: list[Any] = ["", None]
 
@@ -58,8 +82,7 @@ def show_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[
                 stack.close()
                 now[:] = [label, stack.enter_context(ProgressDisplay(quiet))]
                 if not quiet and label:
-                    names = {**PASSES, **(more or {})}
-                    print_line(f"pass: {names.get(label.partition('-')[0], label)}")
+                    print_line(f"pass: {PASSES.get(label.partition('-')[0], label)}")
             if "share" in state and "documents" not in state:
                 state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
             now[1].show(state)

@@ -24,5 +24,8 @@ class StageTraits:
     gives_documents: bool = False
     """It returns document batches, never another kind of task: after a GPU stage, another worker may write them."""
 
+    removes_duplicates: bool = False
+    """What it drops are duplicates of other documents: they are counted as such among all dropped documents."""
+
     only_drops: bool = False
     """It drops documents and changes nothing else: a later pass may repeat its decisions without running it."""

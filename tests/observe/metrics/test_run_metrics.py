@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.run_record import PassRecord, RunRecorder
+from tamis.memory.sampler import Mark
 from tamis.observe.metrics.run_metrics import RunMetrics
 from tests.support.made_run import STAGES, make_run
 from tests.support.strict_exposition import parse
@@ -224,7 +227,15 @@ def test_names_that_users_chose_cannot_break_the_text(tmp_path: Path) -> None:
 
 
 def test_the_pass_of_a_deduplication_is_named(tmp_path: Path) -> None:
-    small(tmp_path / "dedup" / "keys" / "_tamis").close()
-    found = parse(RunMetrics(tmp_path).text())
-    assert [dict(labels)["pass"] for labels in found["tamis_run_info"]] == ["reading documents, making keys"]
+    small(tmp_path / "dedup" / "keys-0" / "_tamis").close()
+    recorder = RunRecorder(str(tmp_path), "d", Mark(), time.monotonic())
+    recorder.plan([PassRecord("keys-0"), PassRecord("decision-0", weight=0.25)])
+    with recorder, recorder.doing("keys-0"):
+        recorder.advance({"total_bytes": 100, "left_bytes": 75})
+        recorder._write()
+        page = RunMetrics(tmp_path).text()
+    found = parse(page)
+    assert found["tamis_pass_done_ratio"] == {(("pass", "keys-0"),): 0.25, (("pass", "decision-0"),): 0.0}
+    assert found["tamis_run_done_ratio"] == {(): 0.2}
+    assert [dict(labels)["pass"] for labels in found["tamis_run_info"]] == ["keys-0"]
     assert found["tamis_memory_used_bytes"] == {(): 300.0}

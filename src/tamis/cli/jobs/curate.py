@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.jobs import command_file
@@ -129,13 +129,12 @@ def execute(request: Request) -> dict[str, Any]:
     """Run the curation of a request and return what happened as plain values."""
     from tamis.backends.alerting import OFF
     from tamis.cli.jobs.passes import attended
-    from tamis.curation.curation import PASSES
 
     found = request.workflow()
     assert found is not None
     curation, settings = found
     run_dir = os.path.join(local_output_dir(curation.output_path), "_tamis")
-    with attended(run_dir, settings, curation.name, Launch.of_request(request), PASSES) as (executor, show, watch):
+    with attended(run_dir, settings, curation.name, Launch.of_request(request)) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _SaveFirst(show, request, run_dir)
         result = curation.run(executor, progress=begun, watch=watch, alerts=OFF, count_caller=True, **settings)
     return {**described(result), "alerts": watch.summary() if watch is not None else {}}
@@ -166,14 +165,13 @@ def described(result: CurationResult) -> dict[str, Any]:
         "status": result.status,
         "output": result.output,
         "deduplications": result.deduplications,
-        "passes": result.passes,
+        "passes": [asdict(p) for p in result.record.passes] if result.record is not None else [],
         "scratch_bytes": result.scratch_bytes,
     }
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
     about = as_dict(result.run)
-    about |= {**whole, "peak_bytes": max(result.peak_bytes, result.run.peak_bytes), "seconds": round(result.seconds, 3)}
-    about["mb_per_s"] = round(about["read_bytes"] / 1e6 / result.seconds, 1) if result.seconds else 0.0
+    about |= {**whole, **(result.record.figures() if result.record is not None else {})}
     about["prediction"] = {}  # of the last pass alone
     return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(local_output_dir(result.output), "_tamis"))}
 
@@ -196,5 +194,6 @@ def print_result(about: dict[str, Any]) -> None:
     print_drops(about["drops"], about["output"])
     for made in about["passes"]:
         read, written = format_size(made["read_bytes"]), format_size(made["written_bytes"])
-        print_lines([f"pass {made['name']}: {made['seconds']:.1f} s, read {read}, wrote {written}"])
+        moved = f", read {read}, wrote {written}" if made["read_bytes"] or made["written_bytes"] else ""
+        print_lines([f"pass {made['label']}: {made['seconds']:.1f} s{moved}"])
     print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
+from tamis.cli.jobs.summary import cost_line
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
 from tamis.cli.terminal.show import count, print_json, print_lines, print_table, tell_failure
@@ -69,8 +70,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
         "output": result.output,
         "duplicates": result.duplicates,
         **result.summary,
-        "seconds": round(result.seconds, 3),
-        "peak_bytes": result.peak_bytes,
+        **(result.record.figures() if result.record is not None else {}),
         "scratch_bytes": result.scratch_bytes,
     }
     if result.status != "already":
@@ -111,12 +111,11 @@ def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def attended(
-    run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch, passes: Mapping[str, str] | None = None
+    run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch
 ) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
     Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
-    `passes`: their names, where they are not those of a deduplication.
     """
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.pipeline.pass_progress import show_passes
@@ -126,7 +125,7 @@ def attended(
     try:
         with (
             launch.surroundings(run_dir, settings) as executor,
-            show_passes(quiet, passes) as show,
+            show_passes(quiet) as show,
             sigterm_interrupts(),
         ):
             yield executor, show, watch
@@ -142,7 +141,7 @@ def attended(
 def print_documents(about: dict[str, Any], result: Any) -> None:
     if "n_segments" in about:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
-        print_lines([f"{joined}, {about['seconds']:.1f} s", f"output: {about['output']}"])
+        print_lines([joined, cost_line(about), f"output: {about['output']}"])
         return
     n, gone = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
@@ -188,8 +187,7 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
     rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
     print_table(title, ["", ""], rows, right=(1,))
-    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
-    lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
+    lines = [f"{cost_line(about)}, scratch {format_size(about['scratch_bytes'])}"]
     if result.run is not None:
         written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
         lines.append(f"output: {about['output']} ({written})")

@@ -20,7 +20,10 @@ _EXAMPLE_CHARS = 40
 
 def as_dict(result: RunResult) -> dict[str, Any]:
     """Return the counts of a run as plain JSON values."""
-    ledger = result.ledger
+    ledger, record = result.ledger, result.record
+    rate = round(ledger.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0
+    whole = {"peak_bytes": result.peak_bytes, "seconds": round(result.seconds, 3), "mb_per_s": rate, "n_sessions": 1}
+    whole = whole if record is None else record.figures()
     return {
         "status": result.status,
         "exit_code": result.exit_code,
@@ -58,10 +61,9 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             for b in ledger.stages
         ],
         "budget_bytes": result.budget_bytes,
-        "peak_bytes": result.peak_bytes,
+        **whole,
         "caller_bytes": result.caller_bytes,
-        "seconds": round(result.seconds, 3),
-        "mb_per_s": round(result.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
+        "seconds_now": round(result.seconds, 3),
         "read_bytes_now": result.read_bytes,
         "counters": result.counters,
         "prediction": result.prediction,
@@ -90,6 +92,17 @@ def print_summary(about: dict[str, Any]) -> None:
         print_lines([f"A SAMPLE of {about['share']:.0%}, not all documents: see the end for why"])
     print_table("Documents", ["stage", "in", "out", "dropped", "why"], rows, right=(1, 2, 3))
     print_lines(_lines(about, count))
+
+
+def cost_line(about: dict[str, Any]) -> str:
+    """Return the time, speed and memory of a whole run, all of its passes and sessions."""
+    n, budget = about["n_sessions"], about.get("budget_bytes", 0)
+    sessions = f", {n} sessions" if n > 1 else ""
+    share = f" of {format_size(budget)} ({about['peak_bytes'] / budget:.0%})" if budget else ""
+    return (
+        f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.1f} MB/s), "
+        f"peak memory {format_size(about['peak_bytes'])}{share}{sessions}"
+    )
 
 
 def _rows(name: str, n_in: int, n_out: int, gone: list[tuple[int, str]]) -> list[tuple[str, ...]]:
@@ -140,15 +153,7 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     if about["n_quarantined"] or about["n_bad_ranges"]:
         lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:
-        percent = 100 * about["peak_bytes"] / about["budget_bytes"]
-        before = about["read_bytes"] - about["read_bytes_now"]
-        if before > 0:
-            lines.append(f"{format_size(before)} had been read before: this run went on from there")
-        lines.append(
-            f"{format_size(about['read_bytes_now'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), "
-            "peak memory "
-            f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
-        )
+        lines.append(cost_line(about))
     lines += predicted_lines(about.get("prediction") or {})
     lines.append(
         f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"

@@ -44,39 +44,35 @@ def top(
 
     folder = find_run(output)
     look = functools.partial(_look, folder, None if scratch is None else str(scratch))
-    live, doing = look()
+    live = look()
     if as_json:
-        print_json({**live.to_dict(), "doing": doing})
+        print_json(live.to_dict())
         return
     if once or not sys.stdout.isatty():
-        print_lines(lines_of(live, doing=doing))
+        print_lines(lines_of(live))
         return
     with Screen() as screen:
         while True:
-            screen.show(lines_of(live, screen.width, doing))
+            screen.show(lines_of(live, screen.width))
             if _has_ended(live, is_bucket(output)):
                 break
             time.sleep(interval)
-            live, doing = look()
-    print_lines(lines_of(live, doing=doing))
+            live = look()
+    print_lines(lines_of(live))
 
 
-def _look(folder: Path, scratch: str | None) -> tuple[LiveRun, str]:
-    """Return the current state of the run, and the current pass of a workflow, which others follow."""
+def _look(folder: Path, scratch: str | None) -> LiveRun:
+    """Return the current state of the run."""
     from tamis.files import is_held
     from tamis.observe.live import read_live
-    from tamis.observe.passes import find_shown_run, looked_only
+    from tamis.observe.passes import find_shown_run
 
     place = find_shown_run(folder, scratch)
-    live = read_live(place.run_dir)
-    if looked_only(str(folder.parent)) is not None:
-        return replace(live, status="finished", name=live.name or "deduplication"), ""
-    # Behind a pass that is finished come a decision and more passes; and a machine may stand still for a while: if
-    # anybody is at work.
-    if live.status == "stopped" or (place.doing and live.status == "finished"):
-        is_at_work = is_held(folder / "dedup.lock") or is_held(place.run_dir / "lock")
-        live = replace(live, status="running" if is_at_work else "stopped")
-    return live, place.doing
+    live = read_live(place.run_dir, whole_dir=folder)
+    # A machine may be suspended for a while: the locks tell whether a process works on the run.
+    if live.status == "stopped" and (is_held(folder / "dedup.lock") or is_held(place.run_dir / "lock")):
+        live = replace(live, status="running")
+    return live
 
 
 def _has_ended(live: LiveRun, is_far: bool) -> bool:
@@ -90,12 +86,13 @@ def _has_ended(live: LiveRun, is_far: bool) -> bool:
     return live.status == "finished"
 
 
-def lines_of(live: LiveRun, width: int = 80, doing: str = "") -> list[str]:
-    """Return the whole display as lines of text. `doing`: the current pass of a workflow."""
+def lines_of(live: LiveRun, width: int = 80) -> list[str]:
+    """Return the whole display as lines of text."""
     from tamis.observe.points import LEVELS
     from tamis.terminal import time_of_day
 
-    lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}{f', {doing}' if doing else ''}"]
+    eta = f", {clock(live.eta_s)} left" if live.eta_s is not None and live.status == "running" else ""
+    lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}{eta}", *_passes(live)]
     budget = max(live.total.budget_bytes, 1)
     colour, means = LEVELS[max(0, min(live.total.level, len(LEVELS) - 1))]
     lines.append(
@@ -108,8 +105,7 @@ def lines_of(live: LiveRun, width: int = 80, doing: str = "") -> list[str]:
     lines += _processes(live, budget, width)
     total = max(live.input_bytes or live.total.read_bytes + live.total.left_bytes, 1)
     done = min(max(1 - live.total.left_bytes / total, 0.0), 1.0)
-    eta = f", {clock(live.eta_s)} left" if live.eta_s is not None and live.status == "running" else ""
-    lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s{eta}")
+    lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s")
     duplicates = f" ({live.total.duplicates:,} of them duplicates)" if live.total.duplicates else ""
     lines.append(
         f"documents {live.total.documents:,}: kept {live.total.written:,}, dropped {live.total.dropped:,}{duplicates}, "
@@ -125,6 +121,22 @@ def lines_of(live: LiveRun, width: int = 80, doing: str = "") -> list[str]:
     if live.events:
         lines.append("last events")
         lines += [f"  {time_of_day(at)}  {kind}  {text}" for at, kind, text in live.events]
+    return lines
+
+
+_MARKS = {"finished": "x", "running": ">", "waiting": " "}
+
+
+def _passes(live: LiveRun) -> list[str]:
+    """Return a line for each pass of a run of several: what is done, what is being done, what is to come."""
+    passes = live.record.passes if live.record is not None else []
+    if len(passes) < 2:
+        return []
+    lines = []
+    for p in passes:
+        took = clock(p.seconds) if p.seconds else ""
+        share = f"{p.share:.0%}" if p.status == "running" else ""
+        lines.append(f"  [{_MARKS[p.status]}] {p.text[:50]:<50s}  {share:>4s}  {took}".rstrip())
     return lines
 
 

@@ -30,6 +30,10 @@ class RemovalByIds:
     def __init__(self, request: TextDuplicatesRemovalWorkflow, is_empty: bool) -> None:
         self._request, self._is_empty = request, is_empty
 
+    def plan(self, workflow: Workflow) -> list[str]:
+        """Return the labels of the passes to come."""
+        return ["removal"] if self._is_empty else ["keys-0", "decision", "removal"]
+
     def decide(self, workflow: Workflow) -> Summary:
         """Sort the ids into a table."""
         state = workflow.work.state

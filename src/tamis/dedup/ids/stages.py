@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import PipelineError, UsageError
@@ -16,6 +16,7 @@ from tamis.formats.registry import is_table
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, positions_of
+from tamis.stages.traits import StageTraits
 from tamis.stores.urls import is_remote, path_of, path_text
 from tamis.tasks import DocumentBatch
 
@@ -207,6 +208,7 @@ class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
     drop_id_field: bool
     listed_in: str  # told with every verdict
     columns_in = ("id_field",)
+    traits: ClassVar[StageTraits] = StageTraits(removes_duplicates=True)
 
     @abstractmethod
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:

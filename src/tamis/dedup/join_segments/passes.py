@@ -31,6 +31,10 @@ class SegmentJoin:
     def __init__(self, joiner: DocumentJoiner) -> None:
         self._joiner = joiner
 
+    def plan(self, workflow: Workflow) -> list[str]:
+        """Return the labels of the passes to come."""
+        return ["keys-0", "joining"]
+
     def decide(self, workflow: Workflow) -> Summary:
         """Sort the segments by the hash of their id, and cut the hashes into ranges."""
         state = workflow.work.state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis._lazy import np, pa, pc
 from tamis.dedup.normalization import MODES as TEXT_MODES
@@ -12,6 +12,7 @@ from tamis.dedup.stages import PositionTableStage, without
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class CutUnits(PositionTableStage):
     min_left_chars: int = 1
     cut_field: str | None = None
     name: str = "cut_units"
+    traits: ClassVar[StageTraits] = StageTraits(removes_duplicates=True)
     columns_in = ("text_field",)
     columns_out = ("cut_field",)
 

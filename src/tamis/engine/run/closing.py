@@ -16,6 +16,7 @@ from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.run_record import load_run_record
 from tamis.engine.schema import Manifest, ResultStatus, RunPlan, SkippedEntry
 from tamis.errors import ConservationError, Incomplete
 from tamis.hints import command
@@ -83,6 +84,7 @@ class RunCloser:
         """Return the result of a run that has ended before, judged by the limit of this call."""
         result = self._result(ResultStatus.ALREADY, past, manifest.steps[-1])
         result.exit_code, result.message = manifest.exit_code, manifest.message
+        result.record = load_run_record(self._context.dir.path)
         if manifest.status == ResultStatus.FINISHED and result.exit_code in (0, Incomplete.exit_code):
             self._judge(result)
         return result
@@ -123,6 +125,7 @@ class RunCloser:
         manifest = self._manifest(plan, done_steps, result)
         context.dir.write_manifest(manifest)
         observation.add_totals(manifest)
+        observation.finish(result)
         return result
 
     def _judge(self, result: RunResult) -> None:
@@ -156,6 +159,7 @@ class RunCloser:
             has_writer=context.job.writer is not None,
             n_files=past.n_files,
             passed_over=context.inputs.files.skipped.to_list(),
+            duplicate_labels=context.job.duplicate_labels,
         )
 
     def _manifest(self, plan: RunPlan, steps: list[float], result: RunResult) -> Manifest:

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,10 @@ from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch
 from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.planning import ExecutionContext
-from tamis.engine.run.run_result import Progress
-from tamis.engine.schema import EventKind, Manifest, RunPlan
+from tamis.engine.run.run_result import Progress, RunResult
+from tamis.engine.run_record import FILE as RECORD_FILE
+from tamis.engine.run_record import PassRecord, RunCounts, RunRecorder, RunStatus
+from tamis.engine.schema import EventKind, Manifest, ResultStatus, RunPlan
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -66,6 +68,7 @@ class Observation:
         self._shown_s = 0.0
         self._monitor: Monitor | None = None
         self.outcome = Outcome()
+        self.recorder: RunRecorder | None = None  # of the whole run; None in one pass of a workflow
         self.leaks: list[dict[str, Any]] = []
 
     def start(self, config: Config, plan: RunPlan, past: Past) -> None:
@@ -143,12 +146,51 @@ class Observation:
             "dropped": before.n_dropped + ledger.n_dropped + under_way["dropped"],
             "quarantined": before.quarantined.n + ledger.quarantined.n + under_way["quarantined"],
             "read_bytes": totals.read_bytes + ledger.read_bytes + under_way["read_bytes"],
+            "all_read_bytes": before.read_bytes + ledger.read_bytes + under_way["read_bytes"],  # of all sessions
             "workers": len(supervisor.pool.workers),
             "level": int(supervisor.pool.pressure.level),
         }
         act(self.monitor.tick(state, supervisor, workers, final) or [])
+        if self.recorder is not None:
+            self.recorder.advance(state)
         if not final:
             self._progress(state)
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Record a sampling step as a part of the run."""
+        if self.recorder is None:
+            yield
+            return
+        with self.recorder.doing(_label(number)):
+            yield
+
+    def note_books(self, *books: Ledger) -> None:
+        """Record what the run has read and written so far, from these books."""
+        if self.recorder is not None:
+            ledger = Ledger()
+            for each in books:
+                ledger.merge(each)
+            self.recorder.note_books(ledger, self._context.mark.peak_bytes)
+
+    def plan(self, steps: Sequence[float]) -> None:
+        """Record which sampling steps are to come."""
+        if self.recorder is not None:
+            name = self._context.job.name
+            titles = [f"sample of {share:.3g}" if share != 1.0 else name for share in steps]
+            self.recorder.plan([PassRecord(_label(i), title) for i, title in enumerate(titles)])
+
+    def finish(self, result: RunResult) -> None:
+        """Record how the whole run ended, and give the record to its result."""
+        if self.recorder is None:
+            return
+        result.record = self.recorder.finish(
+            RunCounts.of_ledger(result.ledger, result.duplicate_labels),
+            status=RunStatus.SAMPLED if result.status == ResultStatus.SAMPLED else RunStatus.FINISHED,
+            exit_code=result.exit_code,
+            message=result.message,
+            duplicate_stages=result.duplicate_labels,
+        )
 
     def save_record(self, prediction: Mapping[str, Any]) -> None:
         """Write the record of settings and the prediction."""
@@ -169,4 +211,9 @@ class Observation:
     def close(self) -> None:
         self._db.close()
         with contextlib.suppress(StoreError):
-            self._context.dir.keep_files("run.sqlite", "command.json", "prediction.json")
+            whole = (RECORD_FILE,) if self.recorder is not None else ()
+            self._context.dir.keep_files("run.sqlite", "command.json", "prediction.json", *whole)
+
+
+def _label(step: int) -> str:
+    return f"step-{step}"

@@ -7,6 +7,7 @@ can be tested alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -29,6 +30,7 @@ from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress, RunResult
 from tamis.engine.run.session import WorkSession
 from tamis.engine.run.settings import RunSettings
+from tamis.engine.run_record import RunRecorder
 from tamis.engine.schema import RunPlan
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import WorkersFactory
@@ -112,10 +114,20 @@ class Run:
         self.dir.make_scratch()
         note_budget(context.record, budget, self._settings)
         observation = Observation(context, self._progress, self._watch)
-        try:
+        with contextlib.closing(observation), contextlib.ExitStack() as stack:
+            if not self._is_part:
+                recorder = RunRecorder(
+                    self.dir.path,
+                    self._job.name,
+                    context.mark,
+                    self._began_s,
+                    run_id=plan.run_id,
+                    resumes=self.dir.has_commits(),
+                    budget_bytes=budget.bytes,
+                    input_bytes=self._inputs.files.total_bytes,
+                )
+                observation.recorder = stack.enter_context(recorder)
             return self._work(context, planner, observation, closing, budget, plan, steps, past)
-        finally:
-            observation.close()
 
     def _work(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
+from tamis.engine.run_record import RunRecord
 from tamis.engine.schema import CommittedFile
 
 Progress = Callable[[dict[str, Any]], None]
@@ -38,7 +39,10 @@ class RunResult:
     passed_over: list[dict[str, Any]] = field(default_factory=list)  # files that were not read: reason, n, examples
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak`: text, stage, kind, proven, ...
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty if they are off
+    record: RunRecord | None = None  # of the whole run, all sessions; None for one pass of a workflow
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
+
+    duplicate_labels: list[str] = field(default_factory=list)  # of the stages that remove duplicates
 
     @property
     def files(self) -> list[CommittedFile]:

@@ -53,12 +53,15 @@ class WorkSession:
         run_dir = self.context.dir
         committer = Committer(run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote)
         orders = AlertOrders()
+        self.observation.plan(steps)
         try:
             for number, share in enumerate(steps):
                 if number and not self._fits_disk(steps[number - 1], share):
                     break
                 supervisor = Supervisor(self.config, self.planner.cursor(past, number), self.predictors, number, orders)
-                self._drive(supervisor, committer, share)
+                with self.observation.step(number):
+                    self._drive(supervisor, committer, share)
+                    self.observation.note_books(self.totals.ledger, supervisor.queue.ledger)
                 if number and self._gives_up(supervisor.status, share):
                     run_dir.retract(number)
                     self.totals.ledger = run_dir.recover(self.planner.plain_size).ledger

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.run_record import RunRecord
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
@@ -25,6 +26,37 @@ _MAX_MARKS = 4  # limits of one score
 def memory_of(run: Snapshot) -> str:
     points = [replace(t, at=t.at - run.began_at) for t in run.totals]
     return memory_chart(points, run.budget_bytes, run.began_at, run.live)
+
+
+def whole_run_cards(record: RunRecord | None) -> list[tuple[str, str, str]]:
+    """Return the cards with the time and the speed of a whole run, all passes and sessions."""
+    if record is None or not record.seconds:
+        return []
+    n = len(record.sessions)
+    sessions = f"work time of {n} sessions" if n > 1 else "work time"
+    return [
+        ("time", f"{record.seconds:,.1f} s", sessions),
+        ("speed", f"{record.mb_per_s:,.1f} MB/s", f"{format_size(record.read_bytes)} of input"),
+    ]
+
+
+def peak_card(run: Snapshot) -> tuple[str, str, str]:
+    """Return the card with the peak memory of a whole run."""
+    share = f"{run.peak_bytes / max(run.budget_bytes, 1):.0%} of {format_size(run.budget_bytes)}"
+    return "peak memory", format_size(run.peak_bytes), share
+
+
+def dropped_detail(n_dropped: int, n: int, record: RunRecord | None) -> str:
+    """Return the share of the documents that were dropped, and how many of these are duplicates.
+
+    >>> dropped_detail(30, 120, None)
+    '25.0%'
+    """
+    share = f"{n_dropped / n:.1%}" if n else ""
+    counts = record.counts if record is not None else None
+    if counts is None or counts.duplicates is None:
+        return share
+    return f"{share}, of which {counts.duplicates:,} duplicates"
 
 
 def queues_of(run: Snapshot) -> str:

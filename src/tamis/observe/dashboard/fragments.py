@@ -9,7 +9,6 @@ from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import count_text, number, seconds_text, text
 from tamis.observe.charts.tables import alerts_table, bar, cards, events_table, nodes_table, settings_table, table
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.passes import ShownRun
 from tamis.observe.points import LEVELS, AlertPoint
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
@@ -17,10 +16,10 @@ from tamis.sizes import format_size
 _N_ROWS = 100
 
 
-def fragments(run: Snapshot, place: ShownRun) -> dict[str, str]:
+def fragments(run: Snapshot) -> dict[str, str]:
     """Return the fragments of the dashboard by section; the section of an empty text is hidden."""
     return {
-        "head": _head(run, place),
+        "head": _head(run),
         "notices": _notices(run),
         "cards": _cards(run),
         "progress": _progress(run),
@@ -43,13 +42,13 @@ def fragments(run: Snapshot, place: ShownRun) -> dict[str, str]:
     }
 
 
-def _head(run: Snapshot, place: ShownRun) -> str:
+def _head(run: Snapshot) -> str:
     status = run.status if not run.exit_code else f"{run.status}, exit code {run.exit_code}"
     kind = "good" if run.live or run.good else "bad" if run.status != "starting" else "dim"
     title = run.name or run.run_dir.absolute().parent.name
     sentence = f'<span class="badge {kind}">{text(status)}</span>'
-    if place.doing:
-        sentence += f'<span class="badge">{text(place.doing)}</span>'
+    if run.live and run.record is not None and len(run.record.passes) > 1 and run.record.current is not None:
+        sentence += f'<span class="badge">{text(run.record.current.text)}</span>'
     since = f"{seconds_text(round(run.seconds))}" if run.seconds else ""
     return f"<h1>{text(title)}</h1><p>{sentence}<span>{text(since)}</span></p>"
 
@@ -92,12 +91,13 @@ def _cards(run: Snapshot) -> str:
     if run.live:
         speed = run.rate("read_bytes")
         entries.append(("speed", f"{format_size(speed)}/s", "of input"))
-    elif run.seconds:
-        entries.append(("speed", f"{format_size(last.read_bytes / run.seconds)}/s", "of input, whole run"))
+    else:
+        entries += run_charts.whole_run_cards(run.record)
     budget = max(run.budget_bytes, 1)
-    now = [("memory", last.used_bytes)] if run.live else []
-    for name, n_bytes in [*now, ("peak memory", run.peak_bytes)]:
-        entries.append((name, format_size(n_bytes), f"{n_bytes / budget:.0%} of {format_size(budget)}"))
+    if run.live:
+        share = f"{last.used_bytes / budget:.0%} of {format_size(budget)}"
+        entries.append(("memory", format_size(last.used_bytes), share))
+    entries.append(run_charts.peak_card(run))
     if run.live:
         entries.append(("pressure", *LEVELS[min(max(last.level, 0), 4)]))
         if last.cpu_s:

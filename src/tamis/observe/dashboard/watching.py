@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.observe.dashboard.fragments import fragments
 from tamis.observe.passes import ShownRun, find_shown_run
 from tamis.observe.snapshot import STALE_S, SnapshotLimits, read_snapshot
@@ -61,7 +62,8 @@ class Watcher:
         place = find_shown_run(self.run_dir, self.scratch)
         signature = _signature(place)
         if signature != kept.signature or not kept.html:
-            made = fragments(read_snapshot(place.run_dir, SnapshotLimits(recent_s=RANGES[name])), place)
+            limits = SnapshotLimits(recent_s=RANGES[name])
+            made = fragments(read_snapshot(place.run_dir, limits, whole_dir=place.whole_dir))
             self._look += 1
             for key, html in made.items():
                 if kept.html.get(key) != html:
@@ -79,13 +81,13 @@ def _signature(place: ShownRun) -> tuple[Any, ...]:
     It includes whether the run is silent, as that changes by itself.
     """
     signature: list[Any] = [place]
-    for name in _FILES:
+    for path in (*(place.run_dir / name for name in _FILES), place.whole_dir / RECORD_FILE):
         try:
-            about = os.stat(place.run_dir / name)
+            about = os.stat(path)
         except OSError:
             signature.append(None)
             continue
         signature += [about.st_mtime_ns, about.st_size]
-        if name == "run.sqlite":
+        if path.name in ("run.sqlite", RECORD_FILE):
             signature.append(time.time() - about.st_mtime > STALE_S)
     return tuple(signature)

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tamis.engine.run_record import RunRecord
 from tamis.observe.metrics.exposition import MetricFamily, render
 from tamis.observe.passes import find_shown_run
 from tamis.observe.points import AlertPoint, Cell, Total
 from tamis.observe.series import Series, SeriesError, open_series
+from tamis.observe.snapshot import read_record
 
 STALE_S = 15.0  # a run samples every second; after this long without one it is not running
 _MAX_ALERTS = 5000
@@ -33,7 +35,8 @@ class RunMetrics:
         """Return everything that is known now, in the text format of Prometheus."""
         at = time.time() if now is None else now
         place = find_shown_run(self.run_dir, self.scratch)
-        finished = (place.run_dir / "manifest.json").exists()
+        record = read_record(self.run_dir, [])
+        finished = (place.run_dir / "manifest.json").exists() if record is None else record.counts is not None
         try:
             with open_series(place.run_dir) as series:
                 about, last, stages = series.about, series.last(), series.stages()
@@ -42,12 +45,17 @@ class RunMetrics:
         except SeriesError:
             return render([*_state(False, finished, readable=False)])
         running = last is not None and not finished and at - last.at < STALE_S
-        labels = {k: str(about.get(k, "")) for k in ("run_id", "name")} | {"pass": place.doing}
+        running = running if record is None else record.is_live(at)
+        labels = {k: str(about.get(k, "")) for k in ("run_id", "name")}
+        current = record.current if record is not None else None
+        if record is not None:
+            labels = {"run_id": record.run_id, "name": record.name}
+        labels["pass"] = "" if current is None else current.label
         info = MetricFamily("tamis_run_info", "Always 1. The run, and the pass of a deduplication.").add(1, labels)
         began_at = about.get("began_at")
         start = MetricFamily("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
         start.add(began_at if isinstance(began_at, (int, float)) and not isinstance(began_at, bool) else None)
-        families = [*_state(running, finished, readable=True), info, start]
+        families = [*_state(running, finished, readable=True), info, start, *_whole_run(record)]
         if last is not None:
             families += _totals(last)
         families += _families(_STAGES, [({"stage": p.stage}, vars(p)) for p in stages])
@@ -60,6 +68,31 @@ def _state(running: bool, finished: bool, readable: bool) -> Iterable[MetricFami
     yield MetricFamily("tamis_up", "1 while the run works, 0 before, after, or when it was killed.").add(int(running))
     yield MetricFamily("tamis_finished", "1 once the run has finished.").add(int(finished))
     yield MetricFamily("tamis_readable", "0 if the run database is damaged.").add(int(readable))
+
+
+def _whole_run(record: RunRecord | None) -> Iterable[MetricFamily]:
+    """Return the figures of the whole run, all of its passes and sessions."""
+    if record is None:
+        return
+    values = {**record.figures(), "share": round(record.share, 4), "left_s": record.left_s}
+    for name, help_, key in _WHOLE_RUN:
+        yield MetricFamily(name, help_).add(values[key])
+    passes = MetricFamily("tamis_pass_done_ratio", "How much of each pass is done, 0 to 1.")
+    seconds = MetricFamily("tamis_pass_seconds_total", "Time that each pass took so far, all sessions.")
+    for p in record.passes:
+        passes.add(p.share, {"pass": p.label})
+        seconds.add(p.seconds, {"pass": p.label})
+    yield from (passes, seconds)
+
+
+_WHOLE_RUN = (
+    ("tamis_run_seconds_total", "Time that the run worked, all passes and sessions.", "seconds"),
+    ("tamis_run_memory_peak_bytes", "The most memory in use at any instant, all passes and sessions.", "peak_bytes"),
+    ("tamis_run_read_bytes_total", "Input read, decoded, each byte once though several passes read it.", "read_bytes"),
+    ("tamis_run_sessions", "Calls of the command: more than one where the run was resumed.", "n_sessions"),
+    ("tamis_run_done_ratio", "How much of all passes is done, 0 to 1.", "share"),
+    ("tamis_run_left_seconds", "Estimated time until the last pass ends.", "left_s"),
+)
 
 
 # Families: name, what it is, a label, and column by value of that label ("": the family has none).

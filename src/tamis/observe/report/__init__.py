@@ -43,18 +43,20 @@ def _write(path: Path, text: str) -> Path:
 
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Totals and drops as plain JSON values; counts are null until the run has finished."""
-    ledger, manifest = facts.ledger, facts.run.manifest
+    ledger, manifest, record = facts.ledger, facts.run.manifest, facts.run.record
     return {
         "status": "not finished" if manifest is None else manifest.status,
         "exit_code": None if manifest is None else manifest.exit_code,
         "message": "" if manifest is None else manifest.message,
+        **({} if record is None else record.figures()),
         "problems": facts.problems,
         "n_records": None if ledger is None else ledger.n_read,
         "n_written": None if ledger is None else ledger.written.n,
         "n_dropped": None if ledger is None else ledger.n_dropped,
+        "n_duplicates": None if record is None or record.counts is None else record.counts.duplicates,
         "n_quarantined": None if ledger is None else ledger.quarantined.n,
-        "read_bytes": None if ledger is None else ledger.read_bytes,
         "written_bytes": None if ledger is None else ledger.written_bytes,
+        "passes": [] if record is None else [asdict(p) for p in record.passes],
         "drops": [d.to_dict() for d in facts.drops],
         "passed_over": [asdict(p) for p in facts.passed_over],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tamis.observe.charts import run_charts
+from tamis.observe.charts.run_charts import dropped_detail, peak_card, whole_run_cards
 from tamis.observe.charts.style import CSS
 from tamis.observe.charts.svg import number, text
 from tamis.observe.charts.tables import alerts_table, cards, events_table, nodes_table
@@ -107,23 +108,14 @@ def _cards(facts: Facts) -> str:
         entries += [
             ("read", f"{ledger.n_read:,}", format_size(number(ledger.read_bytes))),
             ("written", f"{ledger.written.n:,}", f"{ledger.written.n / n:.1%}"),
-            ("dropped", f"{ledger.n_dropped:,}", f"{ledger.n_dropped / n:.1%}"),
+            ("dropped", f"{ledger.n_dropped:,}", dropped_detail(ledger.n_dropped, n, run.record)),
             ("quarantined", f"{ledger.quarantined.n:,}", f"{ledger.quarantined.n / n:.1%}"),
         ]
-        if run.seconds:
-            entries += [
-                ("seconds", f"{run.seconds:,.1f}", ""),
-                (
-                    "MB/s",
-                    f"{number(run.manifest.read_bytes if run.manifest is not None else 0) / 1e6 / run.seconds:,.0f}",
-                    "",
-                ),
-            ]
+        entries += whole_run_cards(run.record)
     elif last is not None:
         entries += [
             (name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")
         ]
     if run.budget_bytes:
-        share = f"{run.peak_bytes / run.budget_bytes:.0%} of {format_size(run.budget_bytes)}"
-        entries.append(("peak of budget", format_size(run.peak_bytes), share))
+        entries.append(peak_card(run))
     return cards([*entries, *gpu_cards(run.about)])

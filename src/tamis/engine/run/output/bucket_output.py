@@ -47,6 +47,7 @@ KEPT = (
     "plan.json",
     "steps.json",
     "manifest.json",
+    "run.json",
     "settings.json",
     "prediction.json",
     "dedup.json",

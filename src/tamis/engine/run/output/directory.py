@@ -8,6 +8,7 @@ scratch.json    where the blocks are, if elsewhere (--scratch): in another folde
 quarantine/     input set aside, with reasons
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
+run.json        the whole run, all passes and sessions (engine/run_record.py)
 
 All of it belongs to the user who runs, and no one else can write to it: a run directory of others is refused.
 """
@@ -53,7 +54,7 @@ _RETRACT_MARK = re.compile(r"retract-([0-9]{1,6})")
 _T = TypeVar("_T")
 # Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and
 # what it decided; and its command.
-_OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json"}
+_OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json", "run.json"}
 _DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
 _FORGETTING = "forgetting"
 _LAST = ("commit.log", "plan.json", _FORGETTING)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.stages.traits import StageTraits
 from tamis.stores.urls import absolute, is_remote
 from tamis.tasks import DocumentBatch
 
@@ -23,6 +24,7 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
 
     columns_in = ("id",)
     columns_out = ()
+    traits: ClassVar[StageTraits] = StageTraits(removes_duplicates=True)
 
     def __init__(
         self,
