@@ -15,12 +15,12 @@ import pytest
 import zstandard
 
 from tamis.failures import (
-    asked_bytes,
     clear_frames,
     is_descriptor_failure,
     is_memory_failure,
     is_thread_failure,
     reason_of,
+    requested_bytes,
 )
 from tamis.formats.compression import zstd
 
@@ -128,15 +128,16 @@ def test_what_libraries_really_raise() -> None:
 def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
     with pytest.raises(MemoryError) as numpy:
         np.empty((1 << 40, 1 << 20), np.int16)
-    assert asked_bytes(numpy.value) == 1 << 61
+    assert requested_bytes(numpy.value) == 1 << 61
     wrapped = ValueError("my stage failed, malloc of size 99 failed")
     wrapped.__cause__ = pa.ArrowMemoryError("malloc of size 1048576 failed")
-    assert asked_bytes(wrapped) == 1 << 20
+    assert requested_bytes(wrapped) == 1 << 20
     assert (
-        asked_bytes(of_class("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.50 GiB.")) == 5 << 29
+        requested_bytes(of_class("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.50 GiB."))
+        == 5 << 29
     )
     assert (
-        asked_bytes(
+        requested_bytes(
             RuntimeError(
                 "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you tried to "
                 "allocate 77 bytes."
@@ -145,9 +146,9 @@ def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
         == 77
     )
     mapped = "unable to mmap 2105611000 bytes from file </models/a.safetensors>: Cannot allocate memory (12)"
-    assert asked_bytes(RuntimeError(mapped)) == 2_105_611_000
-    assert asked_bytes(ValueError("malloc of size 99 failed")) == 0
-    assert asked_bytes(MemoryError()) == 0
+    assert requested_bytes(RuntimeError(mapped)) == 2_105_611_000
+    assert requested_bytes(ValueError("malloc of size 99 failed")) == 0
+    assert requested_bytes(MemoryError()) == 0
 
 
 def test_what_failed_frames_held_is_let_go_and_the_traceback_stays() -> None:
@@ -175,7 +176,7 @@ def test_what_failed_frames_held_is_let_go_and_the_traceback_stays() -> None:
     assert [r() is None for r in held] == [False, False]
     clear_frames(exc)
     assert [r() is None for r in held] == [True, True]
-    assert (is_memory_failure(exc), asked_bytes(exc)) == (True, 64)
+    assert (is_memory_failure(exc), requested_bytes(exc)) == (True, 64)
     shown = "".join(traceback.format_exception(exc))
     assert "in fails" in shown
     assert "in hoards" in shown

@@ -104,7 +104,7 @@ def clear_frames(exc: BaseException) -> None:
         traceback.clear_frames(failed.__traceback__)
 
 
-def asked_bytes(exc: BaseException) -> int:
+def requested_bytes(exc: BaseException) -> int:
     """Return how many bytes a failed allocation requested, or 0 if that is unknown.
 
     >>> asked_bytes(MemoryError("malloc of size 64 failed")), asked_bytes(MemoryError())

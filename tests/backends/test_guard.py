@@ -32,7 +32,7 @@ class Watch(Sampler):
     def uses(self) -> dict[int, int]:
         return dict(super().uses) if self.told is None else self.told
 
-    def hurry(self, wanted: bool) -> None:
+    def sample_faster(self, wanted: bool) -> None:
         self.hurried = wanted
 
 
@@ -81,10 +81,10 @@ def test_shared_memory_counts_and_is_given_back(guarded: Callable[[int], Guarded
     assert g.guard.take_notices() == [Notice("refused", 7, 30 * MB)]
     account = g.guard.account(7)
     assert 30 * MB <= account.held_bytes < 31 * MB
-    assert account.asked_bytes >= 30 * MB
-    g.watch.look()
+    assert account.requested_bytes >= 30 * MB
+    g.watch.sample()
     g.do("held.close()")
-    g.watch.look()
+    g.watch.sample()
     assert g.do(f"held = bytearray({40 * MB}); result = len(held)") == str(40 * MB)
     assert g.do(f"mmap.mmap(-1, {30 * MB})") == NO_MEMORY
     assert not g.guard.is_starved(7)
@@ -128,9 +128,9 @@ def test_children_share_one_cap(guarded: Callable[[int], Guarded]) -> None:
     assert g.do(CHILDREN.format(40 * MB)) == "0"  # the last one gets what the others do not need
     assert g.watch.hurried
     assert g.do(CHILDREN.format(90 * MB)) == "2"
-    g.watch.look()
-    g.watch.look()
-    g.watch.look()
+    g.watch.sample()
+    g.watch.sample()
+    g.watch.sample()
     assert not g.watch.hurried
     assert g.do(f"held = bytearray({190 * MB}); result = len(held)") == str(190 * MB)
 
@@ -141,7 +141,7 @@ def test_a_child_that_lacks_memory_explains_the_failure_of_its_parent(guarded: C
     line = f"result = subprocess.run([sys.executable, '-c', {code!r}], stderr=subprocess.DEVNULL).returncode"
     assert g.do(line) == "1"
     assert g.guard.is_starved(7)
-    assert 120 * MB <= g.guard.account(7).asked_bytes < 150 * MB
+    assert 120 * MB <= g.guard.account(7).requested_bytes < 150 * MB
     g.grant(400)
     assert g.do(line) == "0"
     assert not g.guard.is_starved(7)
@@ -151,7 +151,7 @@ def test_who_is_over_its_ceiling_is_stopped_and_told(guarded: Callable[[int], Gu
     g = guarded(100)
     g.grant(100, ceiling_mb=60)
     g.do(f"held = b'x' * {70 * MB}")
-    g.watch.look()
+    g.watch.sample()
     assert g.guard.stopped()[7] > 70 * MB
     assert g.woken == 1
     deadline = time.monotonic() + 10
@@ -164,7 +164,7 @@ def test_who_was_stopped_between_two_units_goes_on_if_the_next_cap_is_larger(gua
     g = guarded(100)
     g.grant(100, ceiling_mb=60)
     g.do(f"held = b'x' * {70 * MB}")
-    g.watch.look()
+    g.watch.sample()
     assert g.guard.stopped()
     g.grant(200, ceiling_mb=220)
     assert not g.guard.stopped()
@@ -174,7 +174,7 @@ def test_who_was_stopped_between_two_units_goes_on_if_the_next_cap_is_larger(gua
 def test_a_false_alarm_lets_it_go_on(guarded: Callable[[int], Guarded]) -> None:
     g = guarded(100)
     g.grant(100, ceiling_mb=60)
-    g.watch.look()
+    g.watch.sample()
     g.watch.told = {g.process.pid: 500 * MB}
     g.guard._after_sample()
     assert (g.guard.stopped(), g.woken) == ({}, 0)

@@ -41,7 +41,7 @@ def main() -> int:
     end = asked.first + asked.seeds
     chunks = [range(at, min(at + CHUNK, end)) for at in range(asked.first, end, CHUNK)]
     fired, failed, n_done = Counter[str](), list[str](), 0
-    began_s = told_s = time.monotonic()
+    started_s = told_s = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
         for n, more, reasons in pool.imap(run_chunk, chunks):
             n_done, fired = n_done + n, fired + more
@@ -50,18 +50,18 @@ def main() -> int:
                 print(reason, flush=True)
             now_s = time.monotonic()
             if now_s - told_s >= PROGRESS_S or n_done == asked.seeds:
-                told_s, rate = now_s, n_done / (now_s - began_s)
+                told_s, rate = now_s, n_done / (now_s - started_s)
                 left_s = (asked.seeds - n_done) / rate
                 print(
                     f"{n_done:,} of {asked.seeds:,} seeds, {rate:.0f}/s, {len(failed)} failed, {left_s / 60:.1f} min "
                     "left",
                     flush=True,
                 )
-            if now_s - began_s > 60 * asked.minutes:
+            if now_s - started_s > 60 * asked.minutes:
                 pool.terminate()
                 break
     missing = [name for name in MUST_FIRE if not fired[name]] if n_done >= 300 else []
-    seconds = time.monotonic() - began_s
+    seconds = time.monotonic() - started_s
     print(f"\n{n_done:,} seeds in {seconds:.0f} s ({n_done / seconds:.0f}/s): {len(failed)} failed")
     for reason in failed:
         print(f"  {reason[:300]}")

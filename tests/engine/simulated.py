@@ -155,7 +155,7 @@ class Simulation:
                 w.ready,
                 w.unit and (w.unit.id, str(w.unit.mode), w.unit.alone),
                 w.cap_bytes,
-                w.held,
+                w.is_blocked,
                 w.kill_reason,
             )
             for w in s.pool.workers.values()
@@ -305,7 +305,7 @@ class Simulation:
         if unit.mode is Mode.FEED and cap < self.world.feed_bytes:
             self.fired["no room to decode"] += 1
             asked = self.rng.choice([0, self.world.feed_bytes])
-            report = Failure(FailureKind.MEMORY, "MemoryError", asked_bytes=asked, peak_bytes=MB)
+            report = Failure(FailureKind.MEMORY, "MemoryError", requested_bytes=asked, peak_bytes=MB)
             self.send(worker, lambda: supervise.failed(self.supervisor, worker, fence, report, self.now))
             self.later(0.5, lambda: self.exits(worker, "exit status 77", 0))
         elif unit.mode is Mode.FEED:
@@ -393,7 +393,7 @@ class Simulation:
             failed = Failure(FailureKind.MEMORY, "MemoryError", setup or "s", in_setup=bool(setup))
             if self.rng.random() < 0.5:  # some say what they asked for
                 self.fired["asked"] += 1
-                failed = replace(failed, asked_bytes=need - process.kept)
+                failed = replace(failed, requested_bytes=need - process.kept)
             self.send(worker, lambda: supervise.failed(s, worker, fence, failed, self.now))
             self.later(0.31, lambda: self.exits(worker, "exit status 77", 0))
         elif how == "over the cap":
@@ -477,7 +477,7 @@ class Simulation:
         if unit.segment == 0:
             ledger.records.add(len(records), sum(ids))
         if unit.mode is Mode.QUARANTINE:
-            ledger.set_aside(f"s{unit.segment}", len(records), sum(ids), [f"s{unit.segment}"])
+            ledger.quarantine(f"s{unit.segment}", len(records), sum(ids), [f"s{unit.segment}"])
             files.append(SimulatedFile(path + ".q", FileKind.QUARANTINE, n_bytes=10, records=records))
         else:
             gone = [r for r in records if r in self.world.dropped and unit.segment == 0]

@@ -32,8 +32,8 @@ def ready(s: Supervisor, worker: int, now_s: float, vitals: Vitals | None = None
     return s.handle(Received(worker, Ready(0, vitals or Vitals())), now_s)
 
 
-def set_up(s: Supervisor, worker: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
-    return s.handle(Received(worker, SetUp(fence=fence, kept_bytes=kept_bytes, peak_bytes=peak_bytes)), now_s)
+def set_up(s: Supervisor, worker: int, fence: int, retained_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
+    return s.handle(Received(worker, SetUp(fence=fence, retained_bytes=retained_bytes, peak_bytes=peak_bytes)), now_s)
 
 
 def read(

@@ -43,9 +43,9 @@ def test_a_large_file_is_cut_evenly() -> None:
 def test_the_block_size_may_change_on_the_way() -> None:
     made = cursor((PieceKind.BYTES, 250))
     assert shown(made.next(50)) == [(0, 0, 50)]
-    assert made.bytes_left == 200
+    assert made.remaining_bytes == 200
     assert shown(made.next(1000)) == [(0, 50, 250)]
-    assert made.bytes_left == 0
+    assert made.remaining_bytes == 0
 
 
 def test_small_files_are_grouped_by_kind_and_size() -> None:

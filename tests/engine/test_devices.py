@@ -17,7 +17,7 @@ from tamis.engine.supervisor.devices import Devices, environment, fixed_workers,
 from tamis.errors import BudgetError, TamisError
 from tamis.memory import device_limits
 from tamis.memory.device_limits import DeviceLimit
-from tamis.memory.gpu import DeviceRoom
+from tamis.memory.gpu import FreeDeviceMemory
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
@@ -209,7 +209,7 @@ def test_process_batch_gets_as_many_batches_as_the_stage_asks_for(tmp_path: Path
 # -- a GPU that other processes hold most of --------------------------------------------------------------------------
 MB = 1_000_000
 BERT = GpuNeed("bert", 703 * MB, 1206 * MB)  # 406 MB of weights
-CROWDED = DeviceRoom(140_000 * MB, 2_200 * MB)
+CROWDED = FreeDeviceMemory(140_000 * MB, 2_200 * MB)
 
 
 def test_as_many_workers_share_a_crowded_gpu_as_fit() -> None:
@@ -221,25 +221,25 @@ def test_as_many_workers_share_a_crowded_gpu_as_fit() -> None:
     with pytest.raises(
         BudgetError, match=r"one worker of bert needs at least 703 MB of a GPU, and 600 MB of 140 GB are free"
     ):
-        fit_shares([0.5], [BERT], 550 * MB, DeviceRoom(140_000 * MB, 600 * MB))
+        fit_shares([0.5], [BERT], 550 * MB, FreeDeviceMemory(140_000 * MB, 600 * MB))
 
 
 @pytest.mark.parametrize(("free_mb", "is_crowded"), [(2_200, True), (139_000, False), (0, True)])
 def test_a_gpu_is_crowded_where_others_hold_much_of_it(free_mb: int, is_crowded: bool) -> None:
-    assert DeviceRoom(140_000 * MB, free_mb * MB).is_crowded is is_crowded
-    assert not DeviceRoom().is_crowded  # nobody can tell
+    assert FreeDeviceMemory(140_000 * MB, free_mb * MB).is_crowded is is_crowded
+    assert not FreeDeviceMemory().is_crowded  # nobody can tell
 
 
 def test_no_more_workers_are_started_than_fitted() -> None:
     devices = Devices(["0", "1"], [0.5, 0.25])
     assert (devices.take(1, 0), devices.take(2, 0)) == (("0",), ("1",))
     devices.free(2)
-    devices.keep_to(0, 1)
+    devices.limit_workers(0, 1)
     assert not devices.has_room(0)
     assert devices.has_room(1)
     devices.free(1)
     assert devices.has_room(0)
-    devices.keep_to(0, 0)  # one at least
+    devices.limit_workers(0, 0)  # one at least
     assert devices.has_room(0)
 
 
@@ -266,7 +266,7 @@ def test_a_gpu_without_room_for_one_worker_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr("tamis.engine.run.budget.gpus.device_room", lambda: DeviceRoom(140_000 * MB, 600 * MB))
+    monkeypatch.setattr("tamis.engine.run.budget.gpus.device_room", lambda: FreeDeviceMemory(140_000 * MB, 600 * MB))
     with pytest.raises(
         BudgetError, match=r"one worker of weighs needs at least 703 MB of a GPU, and 600 MB of 140 GB are free"
     ):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.messages import Done, Held, Vitals
+from tamis.engine.messages import Done, RetainedMemory, Vitals
 from tamis.engine.supervisor.actions import Note
 from tamis.engine.supervisor.leakage import Leakage, WorkerSeries
 from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Unit
@@ -15,7 +15,7 @@ MB, KB = 1_000_000, 1_000
 CAP = 200 * MB
 
 
-def report(i: int, leak: int = 100 * KB, held: Held | None = None, **more: Any) -> Done:
+def report(i: int, leak: int = 100 * KB, retained: RetainedMemory | None = None, **more: Any) -> Done:
     return Done(
         vitals=Vitals(
             **{
@@ -25,7 +25,7 @@ def report(i: int, leak: int = 100 * KB, held: Held | None = None, **more: Any) 
                 **more,
             }
         ),
-        held=held,
+        retained=retained,
     )
 
 
@@ -33,23 +33,23 @@ def unit(mode: Mode = Mode.RUN) -> Unit:
     return Unit(1, [Piece(0, PieceKind.BYTES, "a", 0, 10)], mode=mode)
 
 
-def held(python: int = 0, python_type: str = "bytes", **stages: int) -> Held:
+def retained(python: int = 0, python_type: str = "bytes", **stages: int) -> RetainedMemory:
     rows = [
         (label, {"malloc_bytes": n, "python_blocks": 1, "arrow_bytes": 0, "rss_bytes": n})
         for label, n in stages.items()
     ]
-    return Held(rows, python, python_type)
+    return RetainedMemory(rows, python, python_type)
 
 
 def drive(
-    leakage: Leakage, n: int, leak: int = 100 * KB, worker: int = 1, first: int = 0, probe: Held | None = None
+    leakage: Leakage, n: int, leak: int = 100 * KB, worker: int = 1, first: int = 0, probe: RetainedMemory | None = None
 ) -> list[Note]:
     """Let a worker do n units, some of which are probed."""
     notes = []
     for i in range(first, first + n):
         work = unit()
         leakage.probe(worker, work)
-        more = {"held": probe} if work.probe and probe is not None else {}
+        more = {"retained": probe} if work.probe and probe is not None else {}
         made = leakage.after_unit(worker, 0, report(i, leak, **more), CAP, leak * i)
         notes += [a for a in made if isinstance(a, Note)]
     return notes
@@ -57,7 +57,7 @@ def drive(
 
 def test_a_leak_is_noted_once_with_stage_kind_and_time_left() -> None:
     leakage = Leakage()
-    (note,) = drive(leakage, 200, probe=held(99 * KB, read=500, shout=99 * KB, write=-2_000))
+    (note,) = drive(leakage, 200, probe=retained(99 * KB, read=500, shout=99 * KB, write=-2_000))
     assert note.kind == "leak"
     assert note.text.startswith("stage 'shout' keeps 100 kB of every partition (Python objects, mostly bytes): ")
     assert note.text.endswith("its workers are replaced after about 200")
@@ -70,7 +70,7 @@ def test_a_leak_is_noted_once_with_stage_kind_and_time_left() -> None:
 
 def test_a_clean_worker_is_neither_probed_nor_accused() -> None:
     leakage = Leakage()
-    assert drive(leakage, 300, leak=0, probe=held(shout=0)) == []
+    assert drive(leakage, 300, leak=0, probe=retained(shout=0)) == []
     assert leakage.leaks == []
     assert leakage.line(1, 0).n_asked == 0
 
@@ -81,7 +81,7 @@ def test_only_a_few_units_are_probed_and_only_those_that_run_stages() -> None:
     feed = unit(Mode.FEED)
     leakage.probe(1, feed)
     assert not feed.probe
-    drive(leakage, 100, first=104, probe=held(shout=90 * KB))
+    drive(leakage, 100, first=104, probe=retained(shout=90 * KB))
     assert leakage.line(1, 0).n_asked <= 8
     again = unit()
     again.probe = True  # an attempt that failed
@@ -94,8 +94,10 @@ def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
     for i in range(200):
         work = unit()
         leakage.probe(1, work)
-        found = Held([("a", {"malloc_bytes": 0, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 100 * KB})])
-        more = {"held": found} if work.probe else {}
+        found = RetainedMemory(
+            [("a", {"malloc_bytes": 0, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 100 * KB})]
+        )
+        more = {"retained": found} if work.probe else {}
         notes += leakage.after_unit(1, 0, report(0, shared_bytes=100 * KB * i, **more), CAP, 100 * KB * i)
     (note,) = notes
     assert isinstance(note, Note)
@@ -105,7 +107,7 @@ def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
 
 def test_what_was_taken_for_a_leak_is_cleared_when_it_ends() -> None:
     leakage = Leakage()
-    assert len(drive(leakage, 180, probe=held(99 * KB, shout=99 * KB))) == 1
+    assert len(drive(leakage, 180, probe=retained(99 * KB, shout=99 * KB))) == 1
     assert leakage.is_due(2, 0, CAP, 20 * MB, has_room=True)
     notes: list[Note] = []
     for _ in range(100):
@@ -127,19 +129,21 @@ def test_a_leak_without_probes_is_noted_without_a_stage() -> None:
 
 def test_reading_and_writing_are_no_stages() -> None:
     leakage = Leakage()
-    (note,) = drive(leakage, 200, probe=held(**{"(reading)": 90 * KB, "shout": 0}))
+    (note,) = drive(leakage, 200, probe=retained(**{"(reading)": 90 * KB, "shout": 0}))
     assert note.text.startswith("a worker while reading keeps ")
 
 
 def test_no_stage_is_named_when_none_stands_out() -> None:
-    line = WorkerSeries(probes=[held(a=5_000, b=6_000)])
+    line = WorkerSeries(probes=[retained(a=5_000, b=6_000)])
     assert line.stage(100_000) == ""
     assert line.stage(10_000) == "b"
     assert WorkerSeries().stage(10_000) == ""
 
 
 def test_memory_that_no_allocator_counts_is_found_by_the_resident_pages() -> None:
-    mapped = Held([("a", {"malloc_bytes": 10, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 70 * KB})])
+    mapped = RetainedMemory(
+        [("a", {"malloc_bytes": 10, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 70 * KB})]
+    )
     assert WorkerSeries(probes=[mapped]).stage(64_000) == "b"
 
 
@@ -147,8 +151,8 @@ def test_a_line_goes_on_in_the_next_worker() -> None:
     leakage = Leakage()
     notes = []
     for worker in range(1, 8):
-        notes += drive(leakage, 25, leak=MB, worker=worker, probe=held(a=MB))
-        leakage.gone(worker, 0, heir=True)
+        notes += drive(leakage, 25, leak=MB, worker=worker, probe=retained(a=MB))
+        leakage.forget_worker(worker, 0, heir=True)
     assert len(notes) == 1
     assert leakage.leaks[0]["stage"] == "a"
 
@@ -157,15 +161,15 @@ def test_a_line_ends_with_a_worker_that_died_otherwise() -> None:
     leakage = Leakage()
     for worker in range(1, 8):
         assert drive(leakage, 25, leak=MB, worker=worker) == []
-        leakage.gone(worker, 0, heir=False)
-    leakage.gone(99, 0, heir=True)
+        leakage.forget_worker(worker, 0, heir=False)
+    leakage.forget_worker(99, 0, heir=True)
     assert leakage.leaks == []
 
 
 def test_workers_are_replaced_once_the_leak_is_known_and_a_tenth_of_the_cap_is_gone() -> None:
     leakage = Leakage()
     assert not leakage.is_due(2, 0, CAP, 50 * MB, has_room=False)
-    drive(leakage, 200, probe=held(shout=99 * KB))
+    drive(leakage, 200, probe=retained(shout=99 * KB))
     assert leakage.is_due(2, 0, CAP, 20 * MB, has_room=True)
     assert not leakage.is_due(2, 0, CAP, 19 * MB, has_room=True)
     assert not leakage.is_due(2, 1, CAP, 20 * MB, has_room=True)
@@ -173,7 +177,7 @@ def test_workers_are_replaced_once_the_leak_is_known_and_a_tenth_of_the_cap_is_g
 
 def test_another_worker_with_the_same_leak_adds_itself_without_a_note() -> None:
     leakage = Leakage()
-    assert len(drive(leakage, 200, probe=held(shout=99 * KB))) == 1
+    assert len(drive(leakage, 200, probe=retained(shout=99 * KB))) == 1
     assert drive(leakage, 200, worker=2) == []
     (leak,) = leakage.leaks
     assert (leak["workers"], leak["stage"]) == ([1, 2], "shout")
@@ -188,7 +192,7 @@ def test_an_executor_without_floors_is_left_alone() -> None:
 def test_the_worker_that_proved_a_leak_stays_while_its_partitions_fit() -> None:
     """It alone can show that a large cache is full."""
     leakage = Leakage()
-    drive(leakage, 200, probe=held(shout=99 * KB))
+    drive(leakage, 200, probe=retained(shout=99 * KB))
     assert leakage.leaks[0]["proven"]
     assert not leakage.is_due(1, 0, CAP, 60 * MB, has_room=True)
     assert leakage.is_due(1, 0, CAP, 60 * MB, has_room=False)
@@ -197,8 +201,8 @@ def test_the_worker_that_proved_a_leak_stays_while_its_partitions_fit() -> None:
 def test_a_rise_across_replaced_workers_is_noted_as_not_proven_and_replaces_nothing_early() -> None:
     leakage, notes = Leakage(), []
     for worker in range(1, 8):
-        notes += drive(leakage, 25, leak=MB, worker=worker, probe=held(a=MB))
-        leakage.gone(worker, 0, heir=True)
+        notes += drive(leakage, 25, leak=MB, worker=worker, probe=retained(a=MB))
+        leakage.forget_worker(worker, 0, heir=True)
     (note,) = notes
     assert "not proven a leak" in note.text
     assert not leakage.leaks[0]["proven"]
@@ -208,8 +212,8 @@ def test_a_rise_across_replaced_workers_is_noted_as_not_proven_and_replaces_noth
 def test_a_rise_that_one_worker_proves_later_is_noted_again() -> None:
     leakage = Leakage()
     for worker in range(1, 8):
-        drive(leakage, 25, leak=MB, worker=worker, probe=held(a=MB))
-        leakage.gone(worker, 0, heir=True)
+        drive(leakage, 25, leak=MB, worker=worker, probe=retained(a=MB))
+        leakage.forget_worker(worker, 0, heir=True)
     (note,) = drive(leakage, 170, leak=MB, worker=8)
     assert "not proven" not in note.text
     assert leakage.leaks[0]["proven"]

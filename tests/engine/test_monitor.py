@@ -23,7 +23,7 @@ from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
-from tamis.memory.gpu import GpuLook
+from tamis.memory.gpu import GpuSample
 from tamis.memory.predictor import Predictor
 from tamis.memory.sampler import Mark
 from tamis.observe.live import read_live
@@ -68,8 +68,8 @@ class Idle:
 
 
 class TwoGpus:
-    def look(self) -> list[GpuLook]:
-        return [GpuLook(0, "A", 5, 10, 0.5, 40.0, {1: 3}), GpuLook(1, "B", 6, 10, None, None, {})]
+    def sample(self) -> list[GpuSample]:
+        return [GpuSample(0, "A", 5, 10, 0.5, 40.0, {1: 3}), GpuSample(1, "B", 6, 10, None, None, {})]
 
     def close(self) -> None: ...
 
@@ -273,7 +273,7 @@ def test_what_the_watch_wants_is_done_and_what_it_raises_is_noted(tmp_path: Path
 
 def test_a_fault_in_here_is_noted_once_and_hurts_nobody(tmp_path: Path) -> None:
     class Broken:
-        def look(self) -> Any:
+        def sample(self) -> Any:
             raise OSError("the driver is gone")
 
         def close(self) -> None: ...

@@ -36,7 +36,7 @@ def test_partitions_are_summed() -> None:
 
 def test_what_a_run_took_is_that_of_its_partitions() -> None:
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
-    expected = Expectation(job, [], Outcome(), began_s=time.monotonic() - 2, is_usual=True, is_part=False)
+    expected = Expectation(job, [], Outcome(), started_s=time.monotonic() - 2, is_usual=True, is_part=False)
     expected.outcome.add(EventKind.UNIT, unit(4 * MB, 9 * MB))
     expected._asked = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
     expected.from_profile = [True]

@@ -101,8 +101,8 @@ def test_the_stage_that_keeps_memory_is_found_and_nothing_else_changes(tmp_path:
             stage.seconds = 0.0
     assert report.ledger == plain.ledger
     assert report.n_records == plain.n_records == 100
-    assert plain.held is None
-    kept = dict(report.held.stages)
+    assert plain.retained is None
+    kept = dict(report.retained.stages)
     assert list(kept) == [READING, "large", "drop", "keep", "drop#2", WRITING]
     assert kept["keep"]["malloc_bytes"] == pytest.approx(MB, abs=150_000)
     assert all(abs(h["malloc_bytes"]) < 150_000 for label, h in kept.items() if label != "keep")
@@ -111,7 +111,7 @@ def test_the_stage_that_keeps_memory_is_found_and_nothing_else_changes(tmp_path:
 def test_a_partition_of_which_nothing_is_left(tmp_path: Path) -> None:
     report, files = run(tmp_path, [Drop(1), Drop(1), Keep()], True)
     assert set(files) == {"verdicts", "rejected"}
-    assert [label for label, _ in report.held.stages] == [READING, "drop", "drop#2", "keep", WRITING]
+    assert [label for label, _ in report.retained.stages] == [READING, "drop", "drop#2", "keep", WRITING]
 
 
 def test_a_disk_without_room_ends_the_probe_not_the_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_disk_without_room_ends_the_probe_not_the_unit(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(handover, "save", full)
     report, files = run(tmp_path, [Drop(2)], True)
-    assert report.held.stages == []
+    assert report.retained.stages == []
     assert len(files["output"].splitlines()) == 50
 
 
@@ -131,7 +131,7 @@ def test_what_python_objects_gained() -> None:
     stage.setup()
     probe = PythonProbe([stage])
     stage.kept.append(b"x" * MB)
-    found = probe.weighed(Held([("keep", {})]))
+    found = probe.with_python_growth(Held([("keep", {})]))
     assert found.stages == [("keep", {})]
     if found.python_bytes is not None:  # not where this test process holds too many objects
         assert found.python_bytes == pytest.approx(MB, rel=0.05)

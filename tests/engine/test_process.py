@@ -153,7 +153,7 @@ def test_what_setting_up_takes_is_told_once(tmp_path: Path) -> None:
     made = runner(tmp_path, Holding())
     _, said = run(made, unit(tmp_path, DATA))
     assert [type(news) for news in said] == [SetUp, Read]
-    assert 60_000_000 <= said[0].kept_bytes <= said[0].peak_bytes + 1_000_000
+    assert 60_000_000 <= said[0].retained_bytes <= said[0].peak_bytes + 1_000_000
     assert [type(news) for news in run(made, unit(tmp_path, DATA))[1]] == [Read]
 
 

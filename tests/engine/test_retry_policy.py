@@ -87,8 +87,8 @@ def test_what_a_death_says(why: KillReason | None, signal: int, used: int, kind:
 
 
 def test_what_a_worker_held_before_its_unit_is_no_sign_of_a_lack_of_memory() -> None:
-    assert judge_death(None, "signal SIGSEGV", 11, 85, 100, kept_bytes=80).kind == "crash"
-    assert judge_death(None, "signal SIGSEGV", 11, 97, 100, kept_bytes=80).kind == "memory"
+    assert judge_death(None, "signal SIGSEGV", 11, 85, 100, retained_bytes=80).kind == "crash"
+    assert judge_death(None, "signal SIGSEGV", 11, 97, 100, retained_bytes=80).kind == "memory"
 
 
 def test_a_death_without_a_cap_is_never_called_memory() -> None:

@@ -299,7 +299,7 @@ def test_a_feeder_that_waits_on_a_node_with_too_little_memory_makes_room_for_one
         assigned = [a for a in actions if isinstance(a, AssignUnit)]
     (feed,) = assigned
     supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
-    assert s.pool.workers[feed.worker].held
+    assert s.pool.workers[feed.worker].is_blocked
     supervise.node_up(s, node(2, 500 * MB), 2.0)
     worker = next(w for w in s.pool.workers.values() if w.segment == 0)
     s.arbiter.learn_setup(worker, 200 * MB, 200 * MB)  # more than the first node has
@@ -343,7 +343,7 @@ def test_a_feeder_goes_on_while_the_queue_has_room() -> None:
     assert only(actions, RequestBlock).worker == feed.worker
     actions = supervise.block(s, feed.worker, feed.fence, blocks[1], 6, 2, 2.0)
     assert not [a for a in actions if isinstance(a, RequestBlock)]
-    assert s.pool.workers[feed.worker].held
+    assert s.pool.workers[feed.worker].is_blocked
     supervise.tick(s, 500.0)
     assert not s.pool.workers[feed.worker].dying  # who waits is not late
 
@@ -382,8 +382,8 @@ def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> AssignUnit:
 
 def test_a_feeder_gets_what_it_asked_for_and_others_work_beside_it() -> None:
     s, feed = feeding(pool=300 * MB, slots=2)
-    again = fed_again(s, starved(s, feed, 1.0, asked_bytes=134 * MB, peak_bytes=3 * MB), 1.0)
-    assert (again.cap_bytes, s.arbiter.fits_beside(again.cap_bytes)) == (int(137 * MB * 1.1), True)
+    again = fed_again(s, starved(s, feed, 1.0, requested_bytes=134 * MB, peak_bytes=3 * MB), 1.0)
+    assert (again.cap_bytes, s.arbiter.fits_next_to_others(again.cap_bytes)) == (int(137 * MB * 1.1), True)
     assert not s.queue.feeds
     actions = supervise.block(s, again.worker, again.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
     starts = [a for a in actions + supervise.tick(s, 2.0) if isinstance(a, StartWorker)]
@@ -398,7 +398,7 @@ def test_a_feeder_that_needs_everything_gets_it_alone_and_its_file_is_refused_wi
         before, feed = feed.cap_bytes, fed_again(s, starved(s, feed, 1.0), 1.0)
         assert feed.cap_bytes > before
     assert (feed.cap_bytes, len(s.pool.workers), feed.unit.is_patient) == (80 * MB, 1, True)
-    starved(s, feed, 2.0, asked_bytes=100 * MB)
+    starved(s, feed, 2.0, requested_bytes=100 * MB)
     (told,) = s.status.infeasible
     assert told.startswith("in0 cannot be decoded in the memory that the budget leaves: it asked for 100 MB at once")
     assert "one worker can get 80 MB; run again with --memory" in told
@@ -415,7 +415,7 @@ def test_a_small_allocation_that_failed_does_not_tell_what_a_file_needs() -> Non
     """Ten thousand columns fail at any of their 4 kB: half as much again is a better guess than 4 kB more."""
     s, feed = feeding(pool=100 * MB, slots=2)
     while not s.status.infeasible:
-        had, told = feed.cap_bytes, starved(s, feed, 1.0, asked_bytes=4032, peak_bytes=feed.cap_bytes - 1)
+        had, told = feed.cap_bytes, starved(s, feed, 1.0, requested_bytes=4032, peak_bytes=feed.cap_bytes - 1)
         if not s.status.infeasible:
             feed = fed_again(s, told, 1.0)
     least = int(s.status.infeasible[0].split("--memory ")[1].split("MB")[0]) * MB
@@ -426,7 +426,7 @@ def test_a_small_allocation_that_failed_does_not_tell_what_a_file_needs() -> Non
 def test_a_feeder_that_would_start_over_waits_until_what_it_handed_out_is_used_up() -> None:
     s, feed = feeding(queue_bytes=10, patient_queue_bytes=100)
     supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
-    assert s.pool.workers[feed.worker].held
+    assert s.pool.workers[feed.worker].is_blocked
     s.pool.workers[feed.worker].kill_reason = KillReason.REPLACED
     supervise.died(s, feed.worker, "exit status 0", 0, 1.0)
     assert not s.dispatcher._feed_may_start(s.pool.nodes[0])

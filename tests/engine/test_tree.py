@@ -40,7 +40,7 @@ def family() -> Iterator[tuple[int, int]]:
 def test_supervisor_server_and_worker(family: tuple[int, int]) -> None:
     server, worker = family
     tree = ProcessTree(count_caller=True)
-    rows = tree.look({5: worker}, {5: (0, 31_000_000)})
+    rows = tree.sample({5: worker}, {5: (0, 31_000_000)})
     assert [(r["role"], r["pid"]) for r in rows] == [
         ("supervisor", os.getpid()),
         ("server", server),
@@ -58,20 +58,20 @@ def test_supervisor_server_and_worker(family: tuple[int, int]) -> None:
 def test_the_dead_stay_in_the_sum_of_cpu_seconds(family: tuple[int, int]) -> None:
     _, worker = family
     tree = ProcessTree(count_caller=True)
-    tree.look({1: worker}, {})
+    tree.sample({1: worker}, {})
     before = tree.cpu_s
     os.kill(worker, signal.SIGKILL)
     deadline = time.monotonic() + 20
     while meter.cpu_s(worker) is not None and time.monotonic() < deadline:  # until it was waited for
         time.sleep(0.01)
-    rows = tree.look({1: worker}, {})
+    rows = tree.sample({1: worker}, {})
     assert [r["role"] for r in rows] == ["supervisor", "server"]
     assert tree.cpu_s >= before > 0
 
 
 def test_without_workers_there_is_only_the_caller() -> None:
     tree = ProcessTree(count_caller=False)
-    rows = tree.look({}, {})
+    rows = tree.sample({}, {})
     assert [r["role"] for r in rows] == ["supervisor"]
     assert tree.server_bytes == 0
     assert tree.cpu_s < 5  # what the caller used before is not the run's
@@ -81,7 +81,7 @@ def test_the_highest_peak_of_a_process_is_kept(monkeypatch: pytest.MonkeyPatch) 
     tree = ProcessTree(count_caller=True)
     peaks = iter([300, 900, 200])
     monkeypatch.setattr(meter, "status", lambda pid: {"VmHWM": next(peaks), "RssAnon": 1})
-    assert [tree.look({}, {})[0]["peak_bytes"] for _ in range(3)] == [300, 900, 900]
+    assert [tree.sample({}, {})[0]["peak_bytes"] for _ in range(3)] == [300, 900, 900]
 
 
 def test_shared_memory_is_asked_for_now_and_then_and_whenever_workers_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +97,10 @@ def test_shared_memory_is_asked_for_now_and_then_and_whenever_workers_change(mon
     tree = ProcessTree(count_caller=True)
     found = []
     for _ in range(7):
-        tree.look({}, {})
+        tree.sample({}, {})
         found.append(tree.supervisor_bytes)
         anon.pop(0)
     assert found == [70, 120, 120, 120, 70, 70, 70]
     assert len(asked) == 2
-    tree.look({1: 99_999_999}, {})  # a worker, gone before anybody could look at it
+    tree.sample({1: 99_999_999}, {})  # a worker, gone before anybody could look at it
     assert len(asked) == 3

@@ -79,7 +79,7 @@ def test_only_a_single_segment_commits_what_was_begun() -> None:
         unit.n_records, unit.cut = 2, 40
         queue.split(unit, n_failures=1)
         queue.add_result(queue.segments[0].popleft(), Done(), 40)
-        assert len(queue.commit_begun()) == n_commits
+        assert len(queue.begin_commits()) == n_commits
 
 
 def test_a_block_leaves_the_feeder_the_rest_of_its_file() -> None:

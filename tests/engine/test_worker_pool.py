@@ -49,7 +49,7 @@ def test_a_busy_worker_has_a_deadline_and_a_feeder_that_waits_has_none() -> None
     worker, feeder = started(pool), started(pool, FEEDER)
     for one in (worker, feeder):
         pool.assign(one, unit(), 30 * MB, 0.0)
-    feeder.held = True
+    feeder.is_blocked = True
     assert pool.enforce_timeout(100.0) == []
     assert pool.enforce_timeout(100.1) == [KillWorker(worker.id, KillReason.TIMEOUT)]
 

@@ -16,10 +16,10 @@ from tamis.memory.attribution import (
     PYTHON,
     SHARED,
     UNEXPLAINED,
-    Census,
+    ObjectCounts,
     Shares,
     attribute,
-    census,
+    count_objects,
     counts,
     variables_of,
 )
@@ -102,9 +102,9 @@ def test_a_c_library_without_mallinfo(monkeypatch):
 
 def test_a_census_finds_what_objects_gained_and_their_type():
     holder = Holder()
-    before = census([holder], 5_000_000)
+    before = count_objects([holder], 5_000_000)
     holder.kept += [bytes(100_000) for _ in range(30)]
-    after = census([holder], 5_000_000)
+    after = count_objects([holder], 5_000_000)
     assert after.n_bytes - before.n_bytes == pytest.approx(3 * MB, rel=0.02)
     assert after.largest_growth(before) == "bytes"
 
@@ -126,25 +126,25 @@ def test_arrow_buffers_weigh_nothing_in_a_census():
     pa = pytest.importorskip("pyarrow")
     pa.array(range(3))  # imports what it needs
     holder = Holder()
-    before = census([holder], 5_000_000)
+    before = count_objects([holder], 5_000_000)
     holder.kept += [pa.array(range(100_000)) for _ in range(3)]
-    assert census([holder], 5_000_000).n_bytes - before.n_bytes < 100_000
+    assert count_objects([holder], 5_000_000).n_bytes - before.n_bytes < 100_000
 
 
 def test_a_census_does_not_weigh_an_earlier_one():
-    census((), 5_000_000)  # what asking for the first time makes is there now
+    count_objects((), 5_000_000)  # what asking for the first time makes is there now
     gc.collect()
-    first = census((), 5_000_000)
-    second = census((), 5_000_000)
+    first = count_objects((), 5_000_000)
+    second = count_objects((), 5_000_000)
     # Threads of other tests may be at work; a census itself weighs far more than this.
     assert abs(second.n_bytes - first.n_bytes) < max(5_000, first.n_bytes // 5_000)
 
 
 def test_a_census_of_too_many_objects_is_not_taken():
-    assert census((), 10) is None
+    assert count_objects((), 10) is None
     many = [[] for _ in range(2_000)]
     gc.collect()
-    assert census([many], 1_000) is None
+    assert count_objects([many], 1_000) is None
 
 
 def test_a_size_that_cannot_be_told_is_nothing():
@@ -153,11 +153,11 @@ def test_a_size_that_cannot_be_told_is_nothing():
             raise RuntimeError("no")
 
     kept = [Odd()]
-    assert census(kept, 5_000_000).by_type["Odd"] == 0
+    assert count_objects(kept, 5_000_000).by_type["Odd"] == 0
 
 
 def test_growth_of_nothing_has_no_largest_type():
-    assert Census(0, {}).largest_growth(Census(0, {})) == ""
+    assert ObjectCounts(0, {}).largest_growth(ObjectCounts(0, {})) == ""
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def stage_of_a_script():
 
 
 def grown(stage, keep):
-    before = census([stage], 5_000_000, variables_of([stage]))
+    before = count_objects([stage], 5_000_000, variables_of([stage]))
     keep()
-    after = census([stage], 5_000_000, variables_of([stage]))
+    after = count_objects([stage], 5_000_000, variables_of([stage]))
     return after.growth(before)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tamis.memory.gpu import (
-    GpuLook,
+    GpuSample,
     NvmlSource,
     SmiSource,
     count_gpus,
@@ -104,8 +104,8 @@ class Library:
 def test_nvml_tells_memory_business_temperature_and_processes() -> None:
     library = Library()
     source = NvmlSource({}, library)
-    first, second = source.look()
-    assert first == GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, 0.75, 41.0, {11: 2 * GIB, 12: 0}, 136 * GIB)
+    first, second = source.sample()
+    assert first == GpuSample(0, "NVIDIA H200", 3 * GIB, 140 * GIB, 0.75, 41.0, {11: 2 * GIB, 12: 0}, 136 * GIB)
     assert second.gpu == 1
     assert (first.ours_bytes([11, 11, 99]), first.ours_bytes([])) == (2 * GIB, 0)
     source.close()
@@ -115,26 +115,28 @@ def test_nvml_tells_memory_business_temperature_and_processes() -> None:
 def test_how_busy_a_device_was_is_told_of_all_the_time_since_the_last_look() -> None:
     library = Library(1, samples=[(0, 0), (1_000, 10), (2_000, 90)])  # an entry that was never filled, two moments
     source = NvmlSource({}, library)
-    assert [g.busy for g in source.look()] == [0.9]  # the latest: what was before is not ours
+    assert [g.busy for g in source.sample()] == [0.9]  # the latest: what was before is not ours
     library.samples += [(3_000, 100), (4_000, 50), (5_000, 4_000_000)]  # the last is none
-    assert [g.busy for g in source.look()] == [0.75]
-    assert [g.busy for g in source.look()] == [0.75]  # nothing new: the last moment, from another call
+    assert [g.busy for g in source.sample()] == [0.75]
+    assert [g.busy for g in source.sample()] == [0.75]  # nothing new: the last moment, from another call
 
 
 def test_what_a_device_does_not_tell_is_absent() -> None:
     names = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"
     library = Library(1, **dict.fromkeys(names, NOT_SUPPORTED))
-    assert NvmlSource({}, library).look() == [GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, None, None, {}, 136 * GIB)]
+    assert NvmlSource({}, library).sample() == [
+        GpuSample(0, "NVIDIA H200", 3 * GIB, 140 * GIB, None, None, {}, 136 * GIB)
+    ]
 
 
 def test_a_gpu_that_fell_off_the_bus_is_left_out() -> None:
     lost = Library(nvmlDeviceGetMemoryInfo=LOST, nvmlDeviceGetMemoryInfo_v2=LOST)
-    assert NvmlSource({}, lost).look() == []
+    assert NvmlSource({}, lost).sample() == []
 
 
 def test_an_older_driver_tells_memory_too() -> None:
     older = Library(1, nvmlDeviceGetMemoryInfo_v2=MISSING)
-    assert [(g.used_bytes, g.room_bytes) for g in NvmlSource({}, older).look()] == [(4 * GIB, 136 * GIB)]
+    assert [(g.used_bytes, g.available_bytes) for g in NvmlSource({}, older).sample()] == [(4 * GIB, 136 * GIB)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_an_older_driver_tells_memory_too() -> None:
 def test_only_the_gpus_that_are_ours(value: str | None, expected: list[int]) -> None:
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
     assert visible_gpus(["GPU-0", "GPU-1", "GPU-2"], environ) == expected
-    assert [g.gpu for g in NvmlSource(environ, Library(3)).look()] == expected
+    assert [g.gpu for g in NvmlSource(environ, Library(3)).sample()] == expected
 
 
 SMI_GPUS = "0, GPU-aa, NVIDIA H200, 1024, 143771, 87, 36\n1, GPU-bb, NVIDIA H200, 0, 143771, [N/A], [Not Supported]\n"
@@ -162,12 +164,12 @@ SMI_APPS = "GPU-aa, 4242, 512\nGPU-aa, 4243, [N/A]\n"
 def test_the_tables_of_nvidia_smi() -> None:
     mib = 1 << 20
     assert parse_smi(SMI_GPUS, SMI_APPS, {}) == [
-        GpuLook(0, "NVIDIA H200", 1024 * mib, 143_771 * mib, 0.87, 36.0, {4242: 512 * mib, 4243: 0}),
-        GpuLook(1, "NVIDIA H200", 0, 143_771 * mib, None, None, {}),
+        GpuSample(0, "NVIDIA H200", 1024 * mib, 143_771 * mib, 0.87, 36.0, {4242: 512 * mib, 4243: 0}),
+        GpuSample(1, "NVIDIA H200", 0, 143_771 * mib, None, None, {}),
     ]
     assert [g.gpu for g in parse_smi(SMI_GPUS, "", {"CUDA_VISIBLE_DEVICES": "1"})] == [1]
     assert parse_smi("No devices were found\n", "garbage", {}) == []
-    assert parse_smi("0, GPU-aa, X, nan, 1e99, -3, inf\n", "", {}) == [GpuLook(0, "X", 0, 0, None, None, {})]
+    assert parse_smi("0, GPU-aa, X, nan, 1e99, -3, inf\n", "", {}) == [GpuSample(0, "X", 0, 0, None, None, {})]
 
 
 def program(folder: Path, script: str) -> dict[str, str]:
@@ -177,9 +179,9 @@ def program(folder: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def answer_of(source: SmiSource) -> list[GpuLook]:
+def answer_of(source: SmiSource) -> list[GpuSample]:
     deadline = time.monotonic() + 20
-    while not (found := source.look()) and time.monotonic() < deadline:
+    while not (found := source.sample()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return found
 
@@ -189,19 +191,19 @@ def test_nvidia_smi_is_asked_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "apps").write_text(SMI_APPS)
     script = f'case "$1" in --query-gpu*) cat {tmp_path}/gpus;; *) cat {tmp_path}/apps;; esac\n'
     source = SmiSource(program(tmp_path, script))
-    assert source.look() == []  # started, and not yet answered
+    assert source.sample() == []  # started, and not yet answered
     assert [(g.gpu, g.busy, sorted(g.processes)) for g in answer_of(source)] == [(0, 0.87, [4242, 4243]), (1, None, [])]
     source.close()
 
 
 def test_an_nvidia_smi_that_fails_or_hangs_is_ended(tmp_path: Path) -> None:
     failing = SmiSource(program(tmp_path, f"printf '{SMI_GPUS}'; exit 9"))
-    failing.look()
+    failing.sample()
     while failing._running:
         time.sleep(0.01)
-        assert failing.look() == []
+        assert failing.sample() == []
     hanging = SmiSource(program(tmp_path, "exec sleep 1000"))
-    hanging.look()
+    hanging.sample()
     processes = [q._process for q in hanging._running]
     assert len(processes) == 2
     hanging.close()

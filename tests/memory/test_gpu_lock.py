@@ -16,7 +16,7 @@ def _holder(folder: str, begun: int, go: int) -> int:
     pid = fork()
     if not pid:
         try:
-            with GpuLock(folder, "0").hold():
+            with GpuLock(folder, "0").acquire():
                 os.write(begun, b"h")
                 os.read(go, 1)
                 os.write(begun, b"e")
@@ -48,15 +48,15 @@ def test_a_holder_that_dies_frees_the_device(tmp_path: Path) -> None:
     assert os.read(begun, 1) == b"h"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    with GpuLock(str(tmp_path), "0").hold():
+    with GpuLock(str(tmp_path), "0").acquire():
         pass
 
 
 def test_other_devices_are_not_waited_for(tmp_path: Path) -> None:
-    with GpuLock(str(tmp_path), "0").hold(), GpuLock(str(tmp_path), "GPU-1/x").hold():
-        assert sorted(p.suffix for p in tmp_path.iterdir()) == [".turn", ".turn"]
+    with GpuLock(str(tmp_path), "0").acquire(), GpuLock(str(tmp_path), "GPU-1/x").acquire():
+        assert sorted(p.suffix for p in tmp_path.iterdir()) == [".lock", ".lock"]
 
 
 def test_without_a_folder_nobody_waits() -> None:
-    with GpuLock("", "0").hold(), GpuLock("/nowhere/at/all", "0").hold():
+    with GpuLock("", "0").acquire(), GpuLock("/nowhere/at/all", "0").acquire():
         pass

@@ -23,14 +23,14 @@ def found_at(floors):
     trend = FloorTrend()
     for n, floor in enumerate(floors, 1):
         trend.add(floor)
-        if trend.verdict.sure:
+        if trend.verdict.is_leak:
             return n
     return 0
 
 
 def test_a_straight_line():
     verdict = trend_of([50 * MB + 100 * KB * i for i in range(170)]).verdict
-    assert verdict.sure
+    assert verdict.is_leak
     assert verdict.slope_bytes == verdict.low_bytes == 100 * KB
     assert verdict.growth_bytes == pytest.approx(16.3 * MB, abs=0.3 * MB)
     assert verdict.p < 0.001
@@ -45,7 +45,7 @@ def test_a_leak_is_claimed_after_150_points_and_suspected_before():
     assert found_at(floors) == 161
     assert not trend_of(floors[:151]).suspected
     assert trend_of(floors[:156]).suspected
-    assert not trend_of(floors[:156]).verdict.sure
+    assert not trend_of(floors[:156]).verdict.is_leak
 
 
 def test_a_fast_one_is_claimed_after_sixty_points_once_a_worker_was_replaced_for_it():
@@ -54,7 +54,7 @@ def test_a_fast_one_is_claimed_after_sixty_points_once_a_worker_was_replaced_for
     trend.succeed()
     for i in range(20):
         trend.add(50 * MB + MB * i)
-    assert trend.verdict.sure
+    assert trend.verdict.is_leak
 
 
 @pytest.mark.parametrize("height_bytes", [6 * MB, 40 * MB, 400 * MB])
@@ -65,7 +65,7 @@ def test_a_cache_that_fills_evenly_and_is_full_then_is_not_a_leak(n_filling, hei
 
 def test_a_rise_that_has_ended_is_level_again():
     rising = [60 * MB + 100 * KB * i for i in range(180)]
-    assert trend_of(rising).verdict.sure
+    assert trend_of(rising).verdict.is_leak
     assert not trend_of(rising).is_level(100 * KB)
     assert not trend_of(rising + [rising[-1]] * 20).is_level(100 * KB)
     assert trend_of(rising + [rising[-1]] * 60).is_level(100 * KB)
@@ -113,7 +113,7 @@ def test_a_leak_that_outlives_its_workers_is_found_across_them():
         for i in range(25):
             trend.add(60 * MB + MB * i)
         trend.succeed()
-    assert trend.verdict.sure
+    assert trend.verdict.is_leak
     assert trend.verdict.slope_bytes == pytest.approx(MB, rel=0.1)
 
 

@@ -89,11 +89,11 @@ def test_room_on_disks(tmp_path: Path) -> None:
 
 def test_a_machine_without_control_groups() -> None:
     machine = MachineReader(FakeFiles({"/proc/meminfo": MEMINFO, "/proc/pressure/memory": PRESSURE}))
-    assert machine.look() == MachineSample(10_240_000_000, 16_384_000_000, None, None, 12.5, 4.25)
+    assert machine.sample() == MachineSample(10_240_000_000, 16_384_000_000, None, None, 12.5, 4.25)
 
 
 def test_a_machine_that_tells_nothing() -> None:
-    assert MachineReader(FakeFiles({})).look() == MachineSample()
+    assert MachineReader(FakeFiles({})).sample() == MachineSample()
 
 
 def test_version_2_with_a_limit_set_above_us() -> None:
@@ -111,9 +111,9 @@ def test_version_2_with_a_limit_set_above_us() -> None:
         }
     )
     machine = MachineReader(files)
-    assert machine.look() == MachineSample(10_240_000_000, 16_384_000_000, 4_000_000_000, 8_000_000_000, 1.0, None)
+    assert machine.sample() == MachineSample(10_240_000_000, 16_384_000_000, 4_000_000_000, 8_000_000_000, 1.0, None)
     files.texts["/sys/fs/cgroup/pod/memory.max"] = "6000000000\n"  # somebody lowers the limit while the run goes on
-    assert machine.look().cgroup_limit_bytes == 6_000_000_000
+    assert machine.sample().cgroup_limit_bytes == 6_000_000_000
 
 
 def test_version_1_without_a_limit() -> None:
@@ -129,11 +129,11 @@ def test_version_1_without_a_limit() -> None:
             }
         )
     )
-    assert machine.look() == MachineSample(10_240_000_000, 16_384_000_000, 500, None, None, None)
+    assert machine.sample() == MachineSample(10_240_000_000, 16_384_000_000, 500, None, None, None)
 
 
 def test_this_machine() -> None:
-    look = MachineReader().look()
+    look = MachineReader().sample()
     assert look.machine_total_bytes is not None
     assert look.machine_used_bytes is not None
     assert 0 < look.machine_used_bytes < look.machine_total_bytes

@@ -15,7 +15,7 @@ import pytest
 import tamis
 from tamis.errors import UsageError
 from tamis.memory import meter, profile
-from tamis.memory.release import PeakWatch
+from tamis.memory.release import PeakMeter
 
 MB = 1_000_000
 
@@ -203,7 +203,7 @@ def test_without_the_kernels_counter_peaks_are_sampled(monkeypatch):
     assert "peak at least " in str(p)
     assert not any(t.name == "tamis-profile" for t in threading.enumerate())
     monkeypatch.undo()
-    PeakWatch().start().stop()
+    PeakMeter().start().stop()
 
 
 class Cuda:

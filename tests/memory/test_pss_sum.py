@@ -41,32 +41,32 @@ def test_the_sum_is_that_of_pss_and_each_is_told() -> None:
         {1: FakeProcess(50 * MB, 40 * MB), 2: FakeProcess(20 * MB, 40 * MB, parent=1)}, told={1: 70 * MB, 2: 40 * MB}
     )
     tally, _ = made(meter)
-    assert tally.look() == 110 * MB
+    assert tally.sample() == 110 * MB
     assert (tally.used_bytes, tally.uses, tally.parents) == (110 * MB, {1: 70 * MB, 2: 40 * MB}, {1: 0, 2: 1})
 
 
 def test_anonymous_memory_moves_the_sum_without_asking_for_pss() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 70 * MB})
     tally, clock = made(meter)
-    tally.look()
+    tally.sample()
     meter.processes[1].anon_bytes = 80 * MB
     clock.now_s += EXACT_S / 2
-    assert tally.look() == 100 * MB
+    assert tally.sample() == 100 * MB
     assert meter.n_asked == 1
     clock.now_s += EXACT_S / 2
     meter.told[1] = 101 * MB
-    assert tally.look() == 101 * MB
+    assert tally.sample() == 101 * MB
     assert meter.n_asked == 2
 
 
 def test_a_new_process_makes_all_be_asked_for_anew_because_it_shares_with_them() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 90 * MB})
     tally, clock = made(meter)
-    tally.look()
+    tally.sample()
     meter.processes[2] = FakeProcess(50 * MB, 40 * MB, parent=1)
     meter.told |= {1: 45 * MB, 2: 46 * MB}
     clock.now_s += 0.02
-    assert tally.look() == 91 * MB
+    assert tally.sample() == 91 * MB
 
 
 def test_what_cannot_be_asked_for_yet_is_a_guess_and_no_peak() -> None:
@@ -77,58 +77,58 @@ def test_what_cannot_be_asked_for_yet_is_a_guess_and_no_peak() -> None:
 
     meter = Slow({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 90 * MB})
     tally, clock = made(meter)
-    assert tally.look() == 90 * MB
+    assert tally.sample() == 90 * MB
     meter.processes[2] = FakeProcess(50 * MB, 40 * MB, parent=1)
     meter.told |= {1: 45 * MB, 2: 46 * MB}
     clock.now_s += 0.02
-    assert tally.look() == 0
+    assert tally.sample() == 0
     assert tally.uses == {1: 90 * MB, 2: 46 * MB}  # rather too much than too little
-    assert tally.look(insist=True) == 91 * MB
+    assert tally.sample(exact=True) == 91 * MB
     meter.processes[3] = FakeProcess(10 * MB, parent=1)
     meter.told |= {3: 10 * MB}
-    assert tally.look() == 0
+    assert tally.sample() == 0
     clock.now_s += 20.0
-    assert tally.look() == 101 * MB
+    assert tally.sample() == 101 * MB
 
 
 def test_file_pages_that_come_are_asked_about_when_they_are_many() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 70 * MB})
     tally, clock = made(meter)
-    tally.look()
+    tally.sample()
     clock.now_s += 0.02
     meter.processes[1].shared_bytes += MB // 2
-    assert tally.look() == 70 * MB + MB // 4  # half of each of its file pages is its own
+    assert tally.sample() == 70 * MB + MB // 4  # half of each of its file pages is its own
     assert tally.uses == {1: 70 * MB + MB // 2}  # which of the new ones nobody knows
     assert meter.n_asked == 1
     meter.processes[1].shared_bytes += 20 * MB
     meter.told[1] = 80 * MB
-    assert tally.look() == 80 * MB
+    assert tally.sample() == 80 * MB
     assert meter.n_asked == 2
 
 
 def test_a_peak_between_two_looks_is_known_from_the_kernels_counter() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB), 2: FakeProcess(10 * MB)}, told={1: 70 * MB, 2: 10 * MB})
     tally, clock = made(meter)
-    tally.look()
+    tally.sample()
     clock.now_s += 0.02
     meter.processes[1].anon_bytes, meter.processes[1].peak_bytes = 30 * MB, 115 * MB
-    assert tally.look() == 80 * MB + 25 * MB
+    assert tally.sample() == 80 * MB + 25 * MB
     assert tally.used_bytes == 60 * MB
     clock.now_s += 0.02
     meter.processes[1].anon_bytes = 20 * MB  # it falls again, but was no higher than is known already
-    assert tally.look() == 50 * MB
+    assert tally.sample() == 50 * MB
 
 
 def test_a_counter_that_was_reset_counts_from_there() -> None:
     meter = Shared({1: FakeProcess(100 * MB)}, told={1: 100 * MB})
     tally, _clock = made(meter)
-    tally.look()
+    tally.sample()
     meter.processes[1].anon_bytes, meter.processes[1].peak_bytes = 20 * MB, 0  # a partition ends, the next begins
-    tally.look()
+    tally.sample()
     meter.processes[1].anon_bytes = 30 * MB
-    tally.look()
+    tally.sample()
     meter.processes[1].anon_bytes, meter.processes[1].peak_bytes = 10 * MB, 60 * MB
-    assert tally.look() == 60 * MB
+    assert tally.sample() == 60 * MB
 
 
 def test_who_ends_while_it_is_asked_for_counts_nothing() -> None:
@@ -141,15 +141,15 @@ def test_who_ends_while_it_is_asked_for_counts_nothing() -> None:
 
     meter = Ending({1: FakeProcess(50 * MB, 40 * MB), 2: FakeProcess(30 * MB)}, told={1: 70 * MB})
     tally, _ = made(meter)
-    assert tally.look() == 70 * MB
+    assert tally.sample() == 70 * MB
 
 
 def test_the_gone_count_nothing_and_the_hidden_all_they_hold() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB), 2: FakeProcess(10 * MB)}, told={1: 70 * MB, 2: 10 * MB})
     tally, clock = made(meter)
-    tally.look()
+    tally.sample()
     del meter.processes[2]
     meter.hidden = True
     clock.now_s += 0.02
-    assert tally.look() == 90 * MB
+    assert tally.sample() == 90 * MB
     assert tally.uses == {1: 90 * MB}

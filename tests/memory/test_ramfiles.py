@@ -13,18 +13,18 @@ MB = 1_000_000
 
 
 def test_a_nameless_file_counts_by_what_it_takes_until_it_is_mapped() -> None:
-    before = set(ramfiles.held_by([os.getpid()], set()))
+    before = set(ramfiles.bytes_by_file([os.getpid()], set()))
     fd = os.memfd_create("tamis-test")
     try:
         os.ftruncate(fd, 50 * MB)
-        assert set(ramfiles.held_by([os.getpid()], set())) == before  # nothing is in it
+        assert set(ramfiles.bytes_by_file([os.getpid()], set())) == before  # nothing is in it
         os.write(fd, b"x" * 3 * MB)
-        found = ramfiles.held_by([os.getpid()], set())
+        found = ramfiles.bytes_by_file([os.getpid()], set())
         (path,) = set(found) - before
         assert path.startswith("/memfd:tamis-test")
         assert 3 * MB <= found[path] < 4 * MB
         with mmap.mmap(fd, 3 * MB):
-            assert set(ramfiles.held_by([os.getpid()], set())) == before  # its pages are those of this process
+            assert set(ramfiles.bytes_by_file([os.getpid()], set())) == before  # its pages are those of this process
     finally:
         os.close(fd)
 
@@ -39,9 +39,9 @@ def test_files_of_the_run_itself_do_not_count() -> None:
         with open(f"{folder}/a", "wb") as file:
             file.write(b"x" * MB)
             file.flush()
-            assert ramfiles.held_by([os.getpid()], devices, [folder]) == {}
-            assert list(ramfiles.held_by([os.getpid()], devices)) == [f"{folder}/a"]
-        assert ramfiles.held_by([os.getpid()], devices) == {}
+            assert ramfiles.bytes_by_file([os.getpid()], devices, [folder]) == {}
+            assert list(ramfiles.bytes_by_file([os.getpid()], devices)) == [f"{folder}/a"]
+        assert ramfiles.bytes_by_file([os.getpid()], devices) == {}
     finally:
         os.unlink(f"{folder}/a")
         os.rmdir(folder)
@@ -55,4 +55,4 @@ def test_all_of_it_on_the_machine_is_known() -> None:
 
 
 def test_of_the_gone_nothing_is_known() -> None:
-    assert ramfiles.held_by([2**22], set()) == {}
+    assert ramfiles.bytes_by_file([2**22], set()) == {}

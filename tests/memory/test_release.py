@@ -12,7 +12,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.memory import meter, release, sampler, scope
-from tamis.memory.release import RESIDENT, PeakWatch, hygiene_env
+from tamis.memory.release import RESIDENT, PeakMeter, hygiene_env
 
 MB = 1_000_000
 
@@ -98,10 +98,10 @@ def test_inner_peak_counts_for_the_outer_scope():
 
 
 def test_watches_may_overlap_without_nesting():
-    first = PeakWatch().start()
+    first = PeakMeter().start()
     big = block(60 * MB)
     del big
-    second = PeakWatch().start()
+    second = PeakMeter().start()
     assert first.stop() - meter.statm().resident_bytes > 40 * MB
     assert second.stop() - meter.statm().resident_bytes < 20 * MB
     assert RESIDENT.watches == []
@@ -147,9 +147,9 @@ def test_peak_where_the_kernel_counter_cannot_be_reset(monkeypatch):
     monkeypatch.setattr(meter, "reset_peak", lambda: False)
     now = meter.statm().resident_bytes
     monkeypatch.setattr(meter, "peak_rss", lambda: now + 500 * MB)
-    watch = PeakWatch().start()
+    watch = PeakMeter().start()
     assert watch.stop() < now + 100 * MB  # the old peak is not ours
-    watch = PeakWatch().start()
+    watch = PeakMeter().start()
     monkeypatch.setattr(meter, "peak_rss", lambda: now + 600 * MB)
     assert watch.stop() == now + 600 * MB
 

@@ -25,7 +25,7 @@ class Told(PssSum):
         super().__init__(dict)
         self._peaks = list(peaks)
 
-    def look(self, insist: bool = False) -> int:
+    def sample(self, exact: bool = False) -> int:
         self.used_bytes = self._peaks.pop(0)
         return self.used_bytes
 
@@ -50,11 +50,11 @@ def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 def test_a_mark_knows_the_peak_of_its_time() -> None:
     watch = Sampler(True, Told(50, 300, 100, 120, 110))
-    watch.look()
+    watch.sample()
     first = watch.open_mark()  # looks, too
     assert first.peak_bytes == 300  # what came before any mark is the first one's
     second = watch.open_mark()
-    watch.look()
+    watch.sample()
     watch.close_mark(second)
     assert (first.peak_bytes, second.peak_bytes) == (300, 120)
 
@@ -63,13 +63,13 @@ def test_the_highest_since_it_was_last_asked() -> None:
     mark = Mark()
     mark.note(5, 0)
     mark.note(3, 0)
-    assert mark.take_recent() == 5
+    assert mark.pop_recent() == 5
     mark.note(2, 0)
-    assert (mark.take_recent(), mark.peak_bytes) == (2, 5)
+    assert (mark.pop_recent(), mark.peak_bytes) == (2, 5)
 
 
 def test_the_whole_tree_counts_where_the_caller_does(child: Callable[..., subprocess.Popen[bytes]]) -> None:
-    with sampler.watching(count_caller=True) as mark:
+    with sampler.record_peak(count_caller=True) as mark:
         before = mark.peak_bytes
         child(50_000_000, dict(os.environ))
         child(30_000_000, hygiene_env(os.environ))
@@ -81,7 +81,7 @@ def test_the_whole_tree_counts_where_the_caller_does(child: Callable[..., subpro
 def test_only_what_was_started_by_us_counts_where_the_caller_does_not(
     child: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
-    with sampler.watching(count_caller=False) as mark:
+    with sampler.record_peak(count_caller=False) as mark:
         child(50_000_000, dict(os.environ))
         child(30_000_000, hygiene_env(os.environ))
     assert 30_000_000 < mark.peak_bytes < 50_000_000
@@ -116,7 +116,7 @@ def test_the_thread_ends_with_its_last_user() -> None:
         return sum(t.name == "tamis-sampler" for t in threading.enumerate())
 
     before = running()
-    with sampler.watching(count_caller=False), sampler.watching(count_caller=False):
+    with sampler.record_peak(count_caller=False), sampler.record_peak(count_caller=False):
         assert running() == before + 1
     assert running() == before
 
@@ -128,9 +128,9 @@ def test_listeners_hear_of_every_look() -> None:
     def listen() -> None:
         heard.append(watch.used_bytes)
 
-    watch.listen(listen)
-    watch.look()
-    watch.look()
-    watch.unlisten(listen)
-    watch.look()
+    watch.add_listener(listen)
+    watch.sample()
+    watch.sample()
+    watch.remove_listener(listen)
+    watch.sample()
     assert heard == [1, 2]

@@ -193,7 +193,7 @@ def test_a_worker_alone_has_nothing_to_add_to_its_own_report() -> None:
     assert family.account == FamilyMemory()
     assert not family.allocate(1, 60 * MB)
     family.refuse(1, 60 * MB)
-    assert family.account == FamilyMemory(asked_bytes=60 * MB)
+    assert family.account == FamilyMemory(requested_bytes=60 * MB)
     family.grant(100 * MB)
     assert family.account == FamilyMemory()
 
@@ -239,19 +239,19 @@ def test_children_that_were_refused_and_their_brothers_are_taken_to_need_the_sam
         family.refuse(3, 100 * MB)
     account = family.account
     assert 100 * MB <= account.peak_bytes < 102 * MB
-    assert account.asked_bytes == 700 * MB
+    assert account.requested_bytes == 700 * MB
 
 
 def test_one_child_that_asks_for_too_much_does_not_make_all_need_it() -> None:
     family, _ = family_of(8, each_mb=1)
     family.refuse(3, 300 * MB)
-    assert family.account == FamilyMemory(peak_bytes=8 * MB, held_bytes=8 * MB, asked_bytes=300 * MB)
+    assert family.account == FamilyMemory(peak_bytes=8 * MB, held_bytes=8 * MB, requested_bytes=300 * MB)
     family.refuse(4, 100 * MB)  # another that has failed is counted besides, or as the first
-    assert family.account.asked_bytes == 600 * MB
+    assert family.account.requested_bytes == 600 * MB
 
 
 def test_forks_that_are_refused_tell_what_they_would_have_copied() -> None:
     family, world = made()
     world.allocated[1] = 100 * MB
     assert not family.fork(1)
-    assert family.account == FamilyMemory(peak_bytes=50 * MB, held_bytes=0, asked_bytes=50 * MB + LEAST_BYTES)
+    assert family.account == FamilyMemory(peak_bytes=50 * MB, held_bytes=0, requested_bytes=50 * MB + LEAST_BYTES)

@@ -71,10 +71,10 @@ def test_large_objects_are_copied_in_parts_and_nothing_of_somebody_else_is_taken
     whole, shard = BucketOutput(f"s3://{bucket}/out"), BucketOutput(f"s3://{bucket}/out/shard-00000-of-00001")
     sent = send(shard.bucket, f"{shard.prefix}/part-0", str(tmp_path / "a"))
     shard.bucket.complete(f"{shard.prefix}/part-0", sent.id, sent.parts, sent.mark)
-    shard.look()
+    shard.list_objects()
     for _ in range(2):  # a join that was killed does it again
         whole.take(shard, "part-0")
-        whole.look()
+        whole.list_objects()
     found = whole.bucket.head("out/part-0")
     assert found is not None
     assert found.mark == sent.mark

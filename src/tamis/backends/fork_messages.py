@@ -92,13 +92,13 @@ class LoadStages:
 class NotLoaded:
     """The job cannot be loaded, and why.
 
-    `is_memory`: an allocation failed, of `asked_bytes` where that is known, in `stage`.
+    `is_memory`: an allocation failed, of `requested_bytes` where that is known, in `stage`.
     """
 
     error: str
     trace: str
     is_memory: bool = False
-    asked_bytes: int = 0
+    requested_bytes: int = 0
     stage: str = ""
 
 

@@ -80,10 +80,10 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
 
 def _not_loaded(exc: BaseException) -> NotLoaded:
     from tamis.backends.preload import stage_of
-    from tamis.failures import asked_bytes, is_memory_failure
+    from tamis.failures import is_memory_failure, requested_bytes
 
     about = f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]
-    return NotLoaded(*about, is_memory_failure(exc), asked_bytes(exc), stage_of(exc))
+    return NotLoaded(*about, is_memory_failure(exc), requested_bytes(exc), stage_of(exc))
 
 
 def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:

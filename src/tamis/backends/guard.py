@@ -90,7 +90,7 @@ class WorkerGuard:
         self._gate: Gate | None = None
         self._thread: threading.Thread | None = None
         self._stop_read, self._stop_write = os.pipe()
-        watch.listen(self._after_sample)
+        watch.add_listener(self._after_sample)
 
     # -- the executor's thread ----------------------------------------------------------------------------------------
     def attach(self, fd: int | None) -> None:
@@ -102,7 +102,7 @@ class WorkerGuard:
                 target=self._answer_all, args=(self._gate,), name="tamis-guard", daemon=True
             )
             self._thread.start()
-        self._watch.hurry(fd is None)
+        self._watch.sample_faster(fd is None)
 
     def adopt(self, worker: int, pid: int, base_bytes: int) -> None:
         with self._lock:
@@ -176,9 +176,9 @@ class WorkerGuard:
 
     def close(self) -> None:
         """Stop guarding: end and forget all workers, which are gone for good."""
-        self._watch.unlisten(self._after_sample)
+        self._watch.remove_listener(self._after_sample)
         self._leave_gate()
-        self._watch.hurry(False)
+        self._watch.sample_faster(False)
         end_escaped()
         with self._lock:
             for worker in list(self._wards):
@@ -240,7 +240,7 @@ class WorkerGuard:
             return 0
         if call.call == "fork":
             if family.fork(pid, call.copies):
-                self._watch.hurry(True)
+                self._watch.sample_faster(True)
                 return 0
             return self._refused(ward, pid, 0)
         is_private = call.call == "allocate" or (call.call == "grow" and not family.mapped_bytes)
@@ -342,7 +342,7 @@ class WorkerGuard:
                 used = sum(uses.get(pid, 0) for pid in members) + sum(ward.held_files.values())
                 if ward.ceiling_bytes and used > ward.ceiling_bytes and not ward.stopped_bytes:
                     self._check(ward, list(members))
-        self._watch.hurry(is_hurried)
+        self._watch.sample_faster(is_hurried)
 
     def _shared_memory_moved(self) -> bool:
         now = ramfiles.shared_total()
@@ -354,7 +354,7 @@ class WorkerGuard:
         """Count files in memory that were written and not mapped, which no counter of a process shows."""
         began_s = time.monotonic()
         for ward in self._wards.values():
-            ward.held_files = ramfiles.held_by(ward.family.pids, self._devices, self._own_folders)
+            ward.held_files = ramfiles.bytes_by_file(ward.family.pids, self._devices, self._own_folders)
         ended_s = time.monotonic()
         self._count_after_s = ended_s + _LOOK_SHARE * (ended_s - began_s)
 
@@ -369,7 +369,7 @@ class WorkerGuard:
         """Stop a worker that seems to use more than it may while this is measured; keep it stopped if it does."""
         for pid in pids:
             send(pid, signal.SIGSTOP)
-        ward.held_files = ramfiles.held_by(pids, self._devices, self._own_folders)
+        ward.held_files = ramfiles.bytes_by_file(pids, self._devices, self._own_folders)
         used = meter.tree_pss(pids) + sum(ward.held_files.values())
         if used > ward.ceiling_bytes:
             ward.stopped_bytes = used

@@ -62,11 +62,11 @@ class InlineWorkers:
         elif not self._events:
             worker, message = self._work.popleft()
 
-            def say(news: UnitMessage) -> None:
-                self._events.append(Received(worker, about(news, message.unit.id, message.fence)))
+            def send(unit_message: UnitMessage) -> None:
+                self._events.append(Received(worker, about(unit_message, message.unit.id, message.fence)))
 
-            report = self._runner.run(message.unit, message.fence, say, lambda: 0)
-            say(report)
+            report = self._runner.run(message.unit, message.fence, send, lambda: 0)
+            send(report)
             if isinstance(report, Failure) and report.kind is FailureKind.MEMORY:
                 self._events.append(Died(worker, "memory"))
         events, self._events = list(self._events), deque()

@@ -69,7 +69,7 @@ class LoadingCap:
         """Set the cap on a server that waits; return the bytes that it may allocate from here on, 0 for no limit."""
         if _is_off:
             return 0
-        self._watch.look(insist=True)
+        self._watch.sample(exact=True)
         self._used_bytes = self._peak_bytes = self._watch.used_bytes
         within_budget = int(self._budget_bytes * (1 - _HEADROOM_SHARE))
         self._ceiling_bytes = max(within_budget, self._used_bytes + SPARE_BYTES)
@@ -80,13 +80,13 @@ class LoadingCap:
         with contextlib.suppress(OSError):
             self._log_start = os.path.getsize(self._log)
         self._is_active = True
-        self._watch.listen(self._limit)
-        self._watch.hurry(True)
+        self._watch.add_listener(self._limit)
+        self._watch.sample_faster(True)
         return self._ceiling_bytes - self._used_bytes
 
     def end(self) -> None:
         """Lift the cap."""
-        self._watch.unlisten(self._limit)
+        self._watch.remove_listener(self._limit)
         with self._lock:
             if self._is_active:
                 self._is_active = False
@@ -99,7 +99,7 @@ class LoadingCap:
         """
         if not self._ceiling_bytes:
             return
-        asked = answer.asked_bytes if answer is not None else 0
+        asked = answer.requested_bytes if answer is not None else 0
         is_memory = self._is_exceeded or (answer is not None and answer.is_memory)
         if (
             not is_memory and (aborted := _ABORTED.search(self._log_since())) is not None

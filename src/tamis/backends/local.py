@@ -291,14 +291,14 @@ class ForkedWorkers:
         took = self._guard.account(worker)
         peak = max(took.peak_bytes, news.peak_bytes)
         if isinstance(news, SetUp):
-            return replace(news, peak_bytes=peak, kept_bytes=news.kept_bytes + took.held_bytes)
+            return replace(news, peak_bytes=peak, retained_bytes=news.retained_bytes + took.held_bytes)
         if isinstance(news, Done):
-            return replace(news, peak_bytes=peak, beside_bytes=took.held_bytes)
-        asked = own = news.asked_bytes  # exact, and all there is to say where the worker was alone
-        if kind is FailureKind.MEMORY and took.asked_bytes:
-            asked = max(own, took.asked_bytes) if took.peak_bytes else own or took.asked_bytes
+            return replace(news, peak_bytes=peak, outside_bytes=took.held_bytes)
+        asked = own = news.requested_bytes  # exact, and all there is to say where the worker was alone
+        if kind is FailureKind.MEMORY and took.requested_bytes:
+            asked = max(own, took.requested_bytes) if took.peak_bytes else own or took.requested_bytes
         assert kind is not None
-        return replace(news, kind=kind, peak_bytes=peak, beside_bytes=took.held_bytes, asked_bytes=asked)
+        return replace(news, kind=kind, peak_bytes=peak, outside_bytes=took.held_bytes, requested_bytes=asked)
 
     def _noticed(self, notice: Notice) -> list[Event]:
         """Return the events for a notice.

@@ -39,7 +39,7 @@ from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import RunCounts, RunRecorder, load_run_record
 from tamis.engine.schema import StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
-from tamis.memory.sampler import Mark, watching
+from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
 from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
@@ -101,9 +101,9 @@ class CurationRun:
         return result
 
     def _run_passes(self) -> CurationResult:
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         with (
-            watching(self.settings.counts_caller) as mark,
+            record_peak(self.settings.counts_caller) as mark,
             self.output.locked(self, self.settings.fresh),
             self._processes(),
         ):
@@ -120,12 +120,12 @@ class CurationRun:
                 return CurationResult("already", self.output.path, None, deduplications, about=facts, record=whole)
             files.write_json(identity_file, identity)
             with self.session.recorded(
-                self.curation.name, self.output.run_dir, mark, began_s, self.has_commits()
+                self.curation.name, self.output.run_dir, mark, started_s, self.has_commits()
             ) as recorder:
-                return self._run_recorded(recorder, identity, mark, began_s)
+                return self._run_recorded(recorder, identity, mark, started_s)
 
     def _run_recorded(
-        self, recorder: RunRecorder, identity: dict[str, Any], mark: Mark, began_s: float
+        self, recorder: RunRecorder, identity: dict[str, Any], mark: Mark, started_s: float
     ) -> CurationResult:
         self._plan_passes()
         summaries: dict[str, Summary] = {}
@@ -139,7 +139,7 @@ class CurationRun:
         self._keep_duplicates()
         self._keep_scores()
         output_files = finish_output(self, written)
-        facts = self._facts(written, mark.peak_bytes, time.monotonic() - began_s)
+        facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
         record = CurationRecord(
             identity,
             {name: dict(summary) for name, summary in summaries.items()},
@@ -160,7 +160,7 @@ class CurationRun:
             self.output.path,
             written,
             summaries,
-            time.monotonic() - began_s,
+            time.monotonic() - started_s,
             mark.peak_bytes,
             scratch_bytes,
             facts,
@@ -182,14 +182,14 @@ class CurationRun:
 
         Goes up to the keys of the first deduplication, or does everything if there is none.
         """
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         if self.groups:
             part = self.groups[0].run_shard()
             output, n, peak = part.output, part.n_documents, part.peak_bytes
         else:
             written = self._write(shard=self.settings.shard, fresh=self.settings.fresh)
             output, n, peak = written.output, written.ledger.written.n, written.peak_bytes
-        seconds = time.monotonic() - began_s
+        seconds = time.monotonic() - started_s
         return CurationResult("shard", output, seconds=seconds, peak_bytes=peak, about={"n_documents": n})
 
     # -- contents of the output (dedup/output_directory.py) -----------------------------------------------------------

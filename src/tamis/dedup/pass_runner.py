@@ -136,13 +136,13 @@ class PassSession:
             self._warm_process.close()
 
     @contextlib.contextmanager
-    def recorded(self, name: str, run_dir: str, mark: Mark, began_s: float, resumes: bool) -> Iterator[RunRecorder]:
+    def recorded(self, name: str, run_dir: str, mark: Mark, started_s: float, resumes: bool) -> Iterator[RunRecorder]:
         """Record the whole run while the block works; a workflow that is a step of a curation uses its record."""
         if self.recorder is not None:
             yield self.recorder
             return
         budget_bytes = find_budget(self._settings.of_passes.get("memory"), os.environ).bytes
-        recorder = RunRecorder(run_dir, name, mark, began_s, resumes=resumes, budget_bytes=budget_bytes)
+        recorder = RunRecorder(run_dir, name, mark, started_s, resumes=resumes, budget_bytes=budget_bytes)
         self.recorder = recorder
         try:
             with recorder:

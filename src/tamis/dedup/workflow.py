@@ -43,7 +43,7 @@ from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import RunCounts, RunRecord, RunRecorder, load_run_record
 from tamis.errors import PipelineError, RunConflict, UsageError
-from tamis.memory.sampler import Mark, watching
+from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
 from tamis.pipeline.pass_progress import Progress, print_line, progress_listener
 from tamis.stores.urls import is_bucket
@@ -147,9 +147,9 @@ class Workflow:
 
     def run_passes(self) -> DedupResult:
         """Run all passes under the lock of the output, resuming what an earlier call began."""
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         with (
-            watching(self.settings.counts_caller) as self._mark,
+            record_peak(self.settings.counts_caller) as self._mark,
             self.output.locked(self, self.settings.fresh),
             self._processes(),
         ):
@@ -159,9 +159,9 @@ class Workflow:
             self._check_identity(self.work.state.read_identity())
             self.work.state.write_identity(self._identity())
             with self.runner.session.recorded(
-                self.passes.name, self.output.run_dir, self._mark, began_s, self.has_commits()
+                self.passes.name, self.output.run_dir, self._mark, started_s, self.has_commits()
             ) as recorder:
-                return self._run_recorded(recorder, began_s)
+                return self._run_recorded(recorder, started_s)
 
     def _already(self, record: DedupRecord) -> DedupResult:
         """Return the result of a call that has nothing left to do but what an interrupt left at the end."""
@@ -172,7 +172,7 @@ class Workflow:
         result.counted, result.record = self.passes.counted, load_run_record(self.output.run_dir)
         return result
 
-    def _run_recorded(self, recorder: RunRecorder, began_s: float) -> DedupResult:
+    def _run_recorded(self, recorder: RunRecorder, started_s: float) -> DedupResult:
         if self._host is None:
             self.runner.plan(self.procedure.plan(self))
         expectation = DedupExpectation(self)
@@ -186,7 +186,7 @@ class Workflow:
             summary.update(self.procedure.check_counts(self, summary, removed))
         summary["passed_over"] = self._first_pass().passed_over
         summary.update(self._quarantine_facts(removed))
-        expectation.end(time.monotonic() - began_s, summary, removed)
+        expectation.end(time.monotonic() - started_s, summary, removed)
         self._append_to_index()
         shown = cast("Summary", {k: v for k, v in summary.items() if not k.endswith("_by_file")})
         self._finish(shown, removed)
@@ -196,7 +196,7 @@ class Workflow:
             self.output.path,
             self.duplicates,
             shown,
-            time.monotonic() - began_s,
+            time.monotonic() - started_s,
             self.peak_bytes,
             scratch_bytes,
             removed,
@@ -222,13 +222,13 @@ class Workflow:
 
         They are written to a folder of the output where `merge` reads them. Nothing is decided yet.
         """
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         assert isinstance(self.procedure, KeyComparison)
         ((stage, _),) = self.procedure.key_passes(self, everything=True)
         pipeline = key_pipeline(self, "keys-0", stage, self.shards_path)
         result = self.runner.execute(pipeline, "keys-0", shard=self.settings.shard, fresh=self.settings.fresh)
         counts: Summary = {"n_documents": result.ledger.written.n, "n_duplicates": 0}
-        seconds = time.monotonic() - began_s
+        seconds = time.monotonic() - started_s
         return DedupResult("shard", result.output, "", counts, seconds, result.peak_bytes, counted=self.passes.counted)
 
     @contextlib.contextmanager

@@ -27,12 +27,12 @@ def note_in(page: mmap.mmap) -> None:
     _page = page
 
 
-def note(what: str) -> None:
+def note(activity: str) -> None:
     """Record what this process does: the label of a stage, READING or WRITING; "" between units."""
     global _now
-    _now = what
+    _now = activity
     if _page is not None:
-        raw = what.encode("utf-8", "replace")[:_MAX_BYTES]
+        raw = activity.encode("utf-8", "replace")[:_MAX_BYTES]
         _page[: len(raw) + 1] = bytes([len(raw)]) + raw
 
 
@@ -51,8 +51,8 @@ def setting_up(label: str) -> str:
     return label + _SETTING_UP
 
 
-def is_setting_up(what: str) -> bool:
-    return what.endswith(_SETTING_UP)
+def is_setting_up(activity: str) -> bool:
+    return activity.endswith(_SETTING_UP)
 
 
 def in_words(stage: str) -> str:

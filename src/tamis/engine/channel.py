@@ -125,8 +125,8 @@ class Channel:
         except Garbled as exc:
             return self._give_up(str(exc))
 
-    def _give_up(self, why: str) -> None:
-        self.closed, self.garbled = True, why
+    def _give_up(self, reason: str) -> None:
+        self.closed, self.garbled = True, reason
         self._buffer.clear()
 
     def close(self) -> None:

@@ -116,9 +116,9 @@ class Histogram:
     @classmethod
     def from_text(cls, text: str) -> Histogram:
         """Parse the output of `to_text`; anything else raises ValueError, on first access."""
-        made = cls()
-        made._text = text
-        return made
+        histogram = cls()
+        histogram._text = text
+        return histogram
 
     def _runs(self) -> Iterator[tuple[int, list[int]]]:
         if self._counts is not None:
@@ -171,17 +171,17 @@ def tables(ledger: Ledger, rules: Sequence[RecordedRule] = ()) -> list[dict[str,
     Scores that are not numbers are left out. `rules`: those of the run, as its plan stores them; a score has
     the `limits` of those that compare it.
     """
-    found = [_table("", "bytes", f"length_{side}", h) for side, h in sorted(ledger.lengths.items())]
+    rows = [_table("", "bytes", f"length_{side}", h) for side, h in sorted(ledger.lengths.items())]
     for book in ledger.stages:
-        found += [_table(book.name, name, "score", h) for name, h in book.scores.items() if set(h.counts) - {NO_NUMBER}]
-    for table in found:
+        rows += [_table(book.name, name, "score", h) for name, h in book.scores.items() if set(h.counts) - {NO_NUMBER}]
+    for table in rows:
         of_score = [
             r for r in rules if table["kind"] == "score" and (r.stage, r.score) == (table["stage"], table["name"])
         ]
         compared = [limit for r in of_score for limit in r.compared]
         if limits := [x for x in compared if isinstance(x, (int, float)) and math.isfinite(x)]:
             table["limits"] = limits
-    return [t for t in found if t["bins"]]
+    return [t for t in rows if t["bins"]]
 
 
 def _table(stage: str, name: str, kind: str, histogram: Histogram) -> dict[str, Any]:

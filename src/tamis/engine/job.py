@@ -79,8 +79,10 @@ class Job:
 
         Workers then share one pandas, loaded before any cap.
         """
-        own = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
-        return any(_names_of(getattr(f, "__code__", None)) & _FRAMES for kind in own for f in vars(kind).values())
+        user_stages = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
+        return any(
+            _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
+        )
 
     def sets_up(self, segment: Segment) -> bool:
         """Return True if a stage of the segment has a setup() of its own."""
@@ -96,11 +98,11 @@ class Job:
 
     def keys(self) -> list[str]:
         """Fields that stages ask for by name, worth finding while records are scanned."""
-        wanted = dict.fromkeys(c for s in self.stages for c in s.input_columns())
+        columns = dict.fromkeys(c for s in self.stages for c in s.input_columns())
         if self.stages:
-            wanted.setdefault(ID_FIELD)  # for the verdicts on documents that a stage drops
-        made = {c for s in self.stages for c in s.output_columns()}
-        return [c for c in wanted if c not in made]
+            columns.setdefault(ID_FIELD)  # for the verdicts on documents that a stage drops
+        produced = {c for s in self.stages for c in s.output_columns()}
+        return [c for c in columns if c not in produced]
 
 
 def _names_of(code: CodeType | None) -> set[str]:
@@ -183,11 +185,11 @@ def labels_of(names: Iterable[str]) -> list[str]:
     >>> labels_of(["length", "lang", "length"])
     ['length', 'lang', 'length#2']
     """
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     labels = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        labels.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        counts[name] = counts.get(name, 0) + 1
+        labels.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
     return labels
 
 

@@ -68,8 +68,8 @@ class Dropped(Tally):
 
     def note(self, n_bytes: int, examples: Iterable[Example]) -> None:
         self.n_bytes += n_bytes
-        found = {*self.examples, *examples}
-        self.examples = sorted(found, key=lambda e: (e[0], e[1], e[2] or ""))[:MAX_EXAMPLES]
+        all_examples = {*self.examples, *examples}
+        self.examples = sorted(all_examples, key=lambda e: (e[0], e[1], e[2] or ""))[:MAX_EXAMPLES]
 
     def merge(self, other: Tally) -> None:
         super().merge(other)
@@ -82,11 +82,11 @@ class Dropped(Tally):
     @classmethod
     def from_list(cls, values: list[Any]) -> Dropped:
         """Books of earlier versions hold a number and an identity only."""
-        made = cls(int(values[0]), int(values[1], 16))
+        dropped = cls(int(values[0]), int(values[1], 16))
         if len(values) > 2:
             examples = [(int(f), int(o), None if i is None else str(i)) for f, o, i in values[3][:MAX_EXAMPLES]]
-            made.note(int(values[2]), examples)
-        return made
+            dropped.note(int(values[2]), examples)
+        return dropped
 
 
 def _tallies(of: StageBook | Ledger, names: Iterable[str], if_any: str) -> dict[str, Any]:
@@ -161,12 +161,12 @@ class StageBook:
 
     def imbalance(self) -> str | None:
         """Return what is wrong, or None if every document that came in is accounted for."""
-        gone = Tally()
+        dropped = Tally()
         for tally in (self.out, self.quarantined, self.consumed, *self.dropped.values()):
-            gone.merge(tally)
-        if gone.n != self.into.n:
-            return f"stage {self.name!r}: {self.into.n} documents came in, {gone.n} are accounted for"
-        if gone.identity != self.into.identity:
+            dropped.merge(tally)
+        if dropped.n != self.into.n:
+            return f"stage {self.name!r}: {self.into.n} documents came in, {dropped.n} are accounted for"
+        if dropped.identity != self.into.identity:
             return f"stage {self.name!r}: the counts agree, but they are not the same documents"
         return None
 
@@ -244,13 +244,13 @@ class Ledger:
         for group, total in other.positions.items():
             self.add_positions(group, total)
         for book in other.stages:
-            mine = next((b for b in self.stages if b.name == book.name), None)
-            if mine is None:
-                mine = StageBook(book.name)
-                self.stages.append(mine)
-            mine.merge(book)
+            target = next((b for b in self.stages if b.name == book.name), None)
+            if target is None:
+                target = StageBook(book.name)
+                self.stages.append(target)
+            target.merge(book)
 
-    def set_aside(self, stage: str, n: int, identity: int, stages: Sequence[str]) -> None:
+    def quarantine(self, stage: str, n: int, identity: int, stages: Sequence[str]) -> None:
         """Documents go to quarantine because `stage` failed on them.
 
         `stages`: those in which that may be, in order (one of the books here each, or WRITING); they are booked as
@@ -274,26 +274,26 @@ class Ledger:
     @property
     def unread(self) -> Tally:
         """What went to quarantine before any stage: bad records, and those that could not be read."""
-        left = Tally(self.quarantined.n, self.quarantined.identity)
+        remaining = Tally(self.quarantined.n, self.quarantined.identity)
         for tally in (self.unwritten, *(book.quarantined for book in self.stages)):
-            left.add(-tally.n, -tally.identity)
-        return left
+            remaining.add(-tally.n, -tally.identity)
+        return remaining
 
     def problems(self) -> list[str]:
         """Return everything that does not balance; empty for a consistent run."""
-        found = [p for p in (book.imbalance() for book in self.stages) if p]
+        unbalanced = [p for p in (book.imbalance() for book in self.stages) if p]
         flow = Tally(self.records.n, self.records.identity)
         for tally in (self.unread, self.not_sampled):
             flow.add(-tally.n, -tally.identity)
         for book in self.stages:
             if flow != book.into:
-                found.append(f"stage {book.name!r} received {book.into.n} documents where {flow.n} were handed on")
+                unbalanced.append(f"stage {book.name!r} received {book.into.n} documents where {flow.n} were handed on")
             flow = Tally(book.out.n, book.out.identity)
             flow.merge(book.derived)
         flow.add(-self.unwritten.n, -self.unwritten.identity)
         if flow != self.written:
-            found.append(f"{self.written.n} documents were written where {flow.n} left the last stage")
-        return found
+            unbalanced.append(f"{self.written.n} documents were written where {flow.n} left the last stage")
+        return unbalanced
 
     @property
     def n_read(self) -> int:

@@ -125,7 +125,7 @@ class StageUse:
 
 
 @dataclass(frozen=True)
-class Held:
+class RetainedMemory:
     """Memory that a worker suspected of a leak keeps after a unit.
 
     By stage (label and counters), and in Python objects if they were measured.
@@ -159,7 +159,7 @@ class AboutUnit:
 class SetUp(AboutUnit):
     """The stages are set up: what they keep, and what that took at most."""
 
-    kept_bytes: int
+    retained_bytes: int
     peak_bytes: int
 
 
@@ -209,14 +209,14 @@ class RowsTooLarge(AboutUnit):
 class Cost:
     """What an attempt at a unit took.
 
-    `vitals`: after it, where the worker goes on; `beside_bytes`: of its children and mappings.
+    `vitals`: after it, where the worker goes on; `outside_bytes`: of its children and mappings.
     """
 
     peak_bytes: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
     vitals: Vitals | None = None
-    beside_bytes: int = 0
+    outside_bytes: int = 0
     setup_s: float = 0.0  # of these seconds
 
     @property
@@ -238,7 +238,7 @@ class Done(AboutUnit, Cost):
     handover: Handover | None = None  # what the next segment gets
     schema: str = ""  # of a unit that joins schemas
     stages: list[StageUse] = field(default_factory=list)
-    held: Held | None = None
+    retained: RetainedMemory | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what the event log records of the unit."""
@@ -280,14 +280,14 @@ class Failure(AboutUnit, Cost):
     stage: str = ""
     trace: str = ""
     at: str = ""  # the line of the user's code that raised it
-    asked_bytes: int = 0  # by the allocation that failed; 0: not known
+    requested_bytes: int = 0  # by the allocation that failed; 0: not known
     is_usage: bool = False  # a mistake in the call, not in a stage
     in_setup: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return what the event log records of the failure."""
         names = ("unit", "kind", "stage", "error", "trace", "peak_bytes")
-        return {**{name: getattr(self, name) for name in names}, "asked_bytes": self.asked_bytes or None}
+        return {**{name: getattr(self, name) for name in names}, "requested_bytes": self.requested_bytes or None}
 
 
 Report = Done | StreamTooLarge | RowsTooLarge | Failure

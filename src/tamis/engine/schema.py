@@ -86,13 +86,15 @@ class InputIdentity:
 
     def changes(self, now: InputIdentity) -> list[str]:
         """Return what differs in `now`, one clause for each file."""
-        old = {p: i for i, p in enumerate(self.paths)}
+        positions = {p: i for i, p in enumerate(self.paths)}
         new = {p: i for i, p in enumerate(now.paths)}
-        clauses = [f"{p} is new" for p in new if p not in old] + [f"{p} is gone" for p in old if p not in new]
+        clauses = [f"{p} is new" for p in new if p not in positions] + [
+            f"{p} is gone" for p in positions if p not in new
+        ]
         for path, i in new.items():
-            if path not in old:
+            if path not in positions:
                 continue
-            j = old[path]
+            j = positions[path]
             if self.sizes[j] != now.sizes[i]:
                 clauses.append(f"{path} had {self.sizes[j]} bytes and has {now.sizes[i]}")
             elif self.mtimes_ns[j] != now.mtimes_ns[i]:

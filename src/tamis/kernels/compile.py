@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple[int, float]:
-    began_s = time.perf_counter()
+    started_s = time.perf_counter()
     folder = given.folder or cache.new_folder(level.name)
     if folder is None:
         raise TamisError(
@@ -187,13 +187,13 @@ def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple
     )
     missing = [group for group in groups if given.again or not there(group)]
     if not missing:
-        return 0, time.perf_counter() - began_s
+        return 0, time.perf_counter() - started_s
     tamis.kernels.compiling.level = level.name
     if importlib.util.find_spec("numba") is None:
         raise TamisError(f"kernels: compiling them needs numba: {install_command('compile')}")
     if given.jobs > 1 and len(missing) > 1:
         _side_by_side(missing, level, folder, given)
-        return len(missing), time.perf_counter() - began_s
+        return len(missing), time.perf_counter() - started_s
     total, count = sum(n_kernels(module) for group in missing for module in module_names(group)), 0
 
     def tell(n_more: int) -> None:
@@ -204,7 +204,7 @@ def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple
 
     for group in missing:
         make(group, level, folder, given.limit is not None, tell)
-    return len(missing), time.perf_counter() - began_s
+    return len(missing), time.perf_counter() - started_s
 
 
 def _side_by_side(groups: list[str], level: CpuLevel, folder: Path, given: argparse.Namespace) -> None:

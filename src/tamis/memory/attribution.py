@@ -2,9 +2,9 @@
 
 `counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes,
 glibc what malloc has handed out. That tells most leaks apart, but not a large Python object (which is malloc's too)
-from a native allocation that some Python object points to. `census()` does: it weighs the Python objects themselves, in
-up to half a second, so only a worker under suspicion is asked for it. tracemalloc would tell the line too, but slows
-every allocation and takes memory inside the cap while it watches: it is for the user to start.
+from a native allocation that some Python object points to. `count_objects()` does: it measures the Python objects
+themselves, in up to half a second, so only a worker under suspicion does it. tracemalloc would report the line too, but
+slows every allocation and takes memory inside the cap while it runs: it is for the user to start.
 
 Does not decide whether anything leaks: see leaks.py.
 """
@@ -23,7 +23,7 @@ PYTHON, ARROW, NATIVE = "Python objects", "Arrow buffers", "native memory"
 SHARED, UNEXPLAINED = "shared memory", "unexplained memory"
 _SMALL_BLOCK_BYTES = 64  # the usual block of Python's allocator, whose arenas malloc does not count
 _MAX_OBJECTS = 200_000
-_NOT_WEIGHED = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType, CodeType, FrameType)
+_NOT_MEASURED = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType, CodeType, FrameType)
 
 
 def counts() -> dict[str, int]:
@@ -34,8 +34,8 @@ def counts() -> dict[str, int]:
     """
     arrow = getattr(sys.modules.get("pyarrow"), "total_allocated_bytes", None)
     malloc = _malloc_counter()
-    known = {"python_blocks": sys.getallocatedblocks(), "arrow_bytes": arrow() if arrow is not None else 0}
-    return known if malloc is None else {**known, "malloc_bytes": malloc()}
+    counters = {"python_blocks": sys.getallocatedblocks(), "arrow_bytes": arrow() if arrow is not None else 0}
+    return counters if malloc is None else {**counters, "malloc_bytes": malloc()}
 
 
 @functools.cache
@@ -53,14 +53,14 @@ def _malloc_counter() -> Callable[[], int] | None:
     function.argtypes, function.restype = [], _Mallinfo
 
     def in_use() -> int:
-        told = function()
-        return int(told.uordblks) + int(told.hblkhd)
+        stats = function()
+        return int(stats.uordblks) + int(stats.hblkhd)
 
     return in_use
 
 
 @dataclass(frozen=True)
-class Census:
+class ObjectCounts:
     """Bytes of Python objects and of the Arrow buffers they pin: in total, by type, and by the leading variable."""
 
     n_bytes: int
@@ -69,11 +69,11 @@ class Census:
     arrow_by_type: Mapping[str, int] = field(default_factory=dict)
     by_variable: Mapping[str, int] = field(default_factory=dict)
 
-    def largest_growth(self, before: Census) -> str:
+    def largest_growth(self, before: ObjectCounts) -> str:
         """Return the type that grew most since `before`."""
         return _largest(self.by_type, before.by_type)[0]
 
-    def growth(self, before: Census) -> Growth:
+    def growth(self, before: ObjectCounts) -> Growth:
         """Return what grew since `before`."""
         variable, n_bytes = _largest(self.by_variable, before.by_variable)
         return Growth(
@@ -104,33 +104,33 @@ def _largest(now: Mapping[str, int], before: Mapping[str, int]) -> tuple[str, in
     return name, grown.get(name, 0)
 
 
-def census(
+def count_objects(
     roots: Iterable[Any] = (), max_objects: int = _MAX_OBJECTS, variables: Mapping[str, Any] | None = None
-) -> Census | None:
+) -> ObjectCounts | None:
     """Weigh the objects that the collector watches and those reachable from `roots` and `variables`.
 
     `roots` and `variables` are for what the collector does not list any more (objects from before gc.freeze()); what
     `variables` lead to is also counted by their names. None when there are more than `max_objects`: such a walk would
     take long and copy pages that processes share.
     """
-    watched = gc.get_objects()
-    if len(watched) > max_objects:
+    collected = gc.get_objects()
+    if len(collected) > max_objects:
         return None
     walk = _Walk(max_objects)
     # An earlier census is not what grew, nor its dicts, which the collector lists by itself from Python 3.14 on.
-    earlier = [item for item in watched if type(item) is Census]
-    walk.skip(watched, earlier, variables, *(d for c in earlier for d in (c.by_type, c.arrow_by_type, c.by_variable)))
+    earlier = [item for item in collected if type(item) is ObjectCounts]
+    walk.skip(collected, earlier, variables, *(d for c in earlier for d in (c.by_type, c.arrow_by_type, c.by_variable)))
     by_variable: dict[str, int] = {}
     walk.skip(by_variable)
     for name, value in (variables or {}).items():
         before = walk.total_bytes
-        if not walk.weigh([value]):
+        if not walk.measure([value]):
             return None
         by_variable[name] = walk.total_bytes - before
     del earlier
-    if not walk.weigh([*watched, *roots]):
+    if not walk.measure([*collected, *roots]):
         return None
-    return Census(
+    return ObjectCounts(
         sum(walk.by_type.values()), walk.by_type, sum(walk.arrow_by_type.values()), walk.arrow_by_type, by_variable
     )
 
@@ -141,10 +141,10 @@ class _Walk:
     def __init__(self, max_objects: int) -> None:
         self.by_type: dict[str, int] = {}
         self.arrow_by_type: dict[str, int] = {}
-        self._seen: set[int] = set()
+        self._visited_ids: set[int] = set()
         self._addresses: set[int] = set()
         self._max_objects = max_objects
-        self.skip(self, self.by_type, self.arrow_by_type, self._seen, self._addresses, self.__dict__)
+        self.skip(self, self.by_type, self.arrow_by_type, self._visited_ids, self._addresses, self.__dict__)
         self._ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
         self._pyarrow: Any = sys.modules.get("pyarrow")
 
@@ -154,23 +154,25 @@ class _Walk:
 
     def skip(self, *items: Any) -> None:
         """Leave these out: what the census itself is made of."""
-        self._seen.update(map(id, items))
+        self._visited_ids.update(map(id, items))
 
-    def weigh(self, stack: list[Any]) -> bool:
+    def measure(self, stack: list[Any]) -> bool:
         """Weigh everything that these lead to; False when that is too much."""
         self.skip(stack)
         while stack:
             item = stack.pop()
             kind = type(item)
-            if id(item) in self._seen or issubclass(kind, _NOT_WEIGHED):  # objects may answer anything for __class__
+            if id(item) in self._visited_ids or issubclass(
+                kind, _NOT_MEASURED
+            ):  # objects may answer anything for __class__
                 continue
-            self._seen.add(id(item))
-            if len(self._seen) > self._max_objects:
+            self._visited_ids.add(id(item))
+            if len(self._visited_ids) > self._max_objects:
                 return False
             name = kind.__name__
             self.by_type[name] = self.by_type.get(name, 0) + self._weight(item, kind)
             if self._ndarray is not None and issubclass(kind, self._ndarray):
-                stack += self._behind_array(item)
+                stack += self._array_bytes(item)
             elif kind.__module__.partition(".")[0] == "pyarrow":
                 self.arrow_by_type[name] = self.arrow_by_type.get(name, 0) + self._pinned_bytes(item)
             stack += gc.get_referents(item)
@@ -193,7 +195,7 @@ class _Walk:
         address = int(self._ndarray.__array_interface__.__get__(array)["data"][0])
         return self._once(address, int(self._ndarray.nbytes.__get__(array)))
 
-    def _behind_array(self, array: Any) -> list[Any]:
+    def _array_bytes(self, array: Any) -> list[Any]:
         """Return what an array keeps alive and the collector does not list: what it is a view of, and its objects."""
         base = self._ndarray.base.__get__(array)
         if base is not None:
@@ -245,32 +247,32 @@ def variables_of(owners: Iterable[Any]) -> dict[str, Any]:
     of the user's own that they import count too; installed packages and the standard library do not. A class of the
     user's script is sent to workers by value, so its globals are those of its functions: no module has them.
     """
-    found = _Variables()
+    variables = _Variables()
     for owner in owners:
         kind = type(owner)
         for name, value in getattr(owner, "__dict__", {}).items():
-            found.note(f"{kind.__name__}.{name}", value)
+            variables.note(f"{kind.__name__}.{name}", value)
         for base in kind.__mro__:
             if base is kind or _is_users(base.__module__):
-                found.add_class(base)
-    found.finish()
-    return found.values
+                variables.add_class(base)
+    variables.finish()
+    return variables.values
 
 
 class _Variables:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._spaces: list[Mapping[str, Any]] = []
-        self._seen: set[int] = set()
+        self._visited_ids: set[int] = set()
 
     def note(self, name: str, value: Any) -> None:
         if not isinstance(value, (ModuleType, type)):
             self.values.setdefault(name, value)
 
     def add_class(self, kind: type) -> None:
-        if id(kind) in self._seen:
+        if id(kind) in self._visited_ids:
             return
-        self._seen.add(id(kind))
+        self._visited_ids.add(id(kind))
         for name, value in list(vars(kind).items()):
             function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
             function = function.fget if isinstance(function, property) else function
@@ -280,9 +282,9 @@ class _Variables:
                 self.note(f"{kind.__name__}.{name}", value)
 
     def add_function(self, name: str, function: FunctionType) -> None:
-        if id(function) in self._seen:
+        if id(function) in self._visited_ids:
             return
-        self._seen.add(id(function))
+        self._visited_ids.add(id(function))
         self._spaces.append(function.__globals__)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             self.values.setdefault(f"{name}.{variable}", cell)
@@ -292,9 +294,9 @@ class _Variables:
         """Follow globals into other modules of the user's."""
         while self._spaces:
             space = self._spaces.pop()
-            if id(space) in self._seen:
+            if id(space) in self._visited_ids:
                 continue
-            self._seen.add(id(space))
+            self._visited_ids.add(id(space))
             module = str(space.get("__name__", "__main__"))
             for name, value in list(space.items()):
                 if name.startswith("__"):
@@ -363,18 +365,18 @@ def attribute(
     Without a census, memory from malloc counts as Python's where blocks are many and small (up to 4 KB each), else as
     native.
     """
-    left = max(0.0, grown_bytes)
-    shared = min(max(0.0, shared_bytes), left)
-    left -= shared
-    arrow = min(max(0.0, arrow_bytes, pinned_bytes), left)
-    left -= arrow
-    malloc = left if malloc_bytes is None else max(0.0, malloc_bytes - arrow)
+    unattributed = max(0.0, grown_bytes)
+    shared = min(max(0.0, shared_bytes), unattributed)
+    unattributed -= shared
+    arrow = min(max(0.0, arrow_bytes, pinned_bytes), unattributed)
+    unattributed -= arrow
+    malloc = unattributed if malloc_bytes is None else max(0.0, malloc_bytes - arrow)
     if python_bytes is None:
         small = max(0.0, blocks) * _SMALL_BLOCK_BYTES
         python = small + malloc if blocks > 0 and malloc / blocks <= 4096 else small
     else:
         python = max(0.0, python_bytes)
-    python = min(python, left)
-    left -= python
-    native = 0.0 if malloc_bytes is None else min(max(0.0, malloc - python), left)
-    return Shares(python, arrow, native, left - native, shared)
+    python = min(python, unattributed)
+    unattributed -= python
+    native = 0.0 if malloc_bytes is None else min(max(0.0, malloc - python), unattributed)
+    return Shares(python, arrow, native, unattributed - native, shared)

@@ -108,8 +108,8 @@ def find_cgroup(read: Reading = read_text) -> Cgroup:
 def describe_limits(read: Reading = read_text) -> dict[str, Any]:
     """Return what this machine offers for enforcing a budget, as plain data for `tamis doctor`."""
     cgroup, meminfo = find_cgroup(read), _meminfo(read)
-    known = (read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
-    has_gate = "user_notif" in known and not seccomp_gate.is_off(os.environ)
+    seccomp_actions = (read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
+    has_gate = "user_notif" in seccomp_actions and not seccomp_gate.is_off(os.environ)
     overcommit = (read("/proc/sys/vm/overcommit_memory") or "").strip()
     return {
         "cgroup": cgroup.kind,
@@ -140,13 +140,13 @@ def parse_meminfo(text: str) -> dict[str, int]:
     >>> parse_meminfo("MemTotal: 16 kB\nHugePages_Total: 3")
     {'MemTotal': 16384, 'HugePages_Total': 3}
     """
-    found = {}
+    sizes = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
         parts = value.split()
         if parts and parts[0].isdigit():
-            found[key] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
-    return found
+            sizes[key] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
+    return sizes
 
 
 def _meminfo(read: Reading) -> dict[str, int]:
@@ -160,8 +160,8 @@ def _own_paths(read: Reading) -> dict[int, str | None]:
     """
     paths: dict[int, str | None] = {}
     for line in (read("/proc/self/cgroup") or "").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        number, _, location = line.partition(":")
+        controllers, _, path = location.partition(":")
         if number == "0" and not controllers:
             paths[2] = path
         elif "memory" in controllers.split(","):
@@ -176,13 +176,13 @@ def _memory_mounts(read: Reading) -> dict[int, tuple[str, str]]:
     mounts: dict[int, tuple[str, str]] = {}
     for line in (read("/proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
-        place, kind = before.split(), after.split()
-        if len(place) < 5 or len(kind) < 3:
+        mount_fields, kind = before.split(), after.split()
+        if len(mount_fields) < 5 or len(kind) < 3:
             continue
         if kind[0] == "cgroup2":
-            mounts.setdefault(2, (place[3], place[4]))
+            mounts.setdefault(2, (mount_fields[3], mount_fields[4]))
         elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
-            mounts.setdefault(1, (place[3], place[4]))
+            mounts.setdefault(1, (mount_fields[3], mount_fields[4]))
     return mounts
 
 
@@ -201,13 +201,13 @@ def _directory(path: str, root: str, mount_point: str) -> str:
 
 
 def _limits(read: Reading, directory: str, mount_point: str, version: int, mem_total: int) -> list[CgroupLimit]:
-    found = []
+    limits = []
     while True:
         for name in _LIMIT_FILES[version]:
             text = (read(f"{directory}/{name}") or "").strip()
             # "max", and numbers at or above the whole memory (v1 writes 2**63 - 4096 for none), limit nothing.
             if text.isdigit() and 0 < int(text) < mem_total:
-                found.append(CgroupLimit(f"{directory}/{name}", int(text)))
+                limits.append(CgroupLimit(f"{directory}/{name}", int(text)))
         if directory == mount_point or not directory.startswith(mount_point):
-            return found
+            return limits
         directory = posixpath.dirname(directory)

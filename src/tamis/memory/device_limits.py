@@ -20,7 +20,7 @@ OUT_OF_DEVICE_MEMORY = "out_of_device_memory"  # a batch did not fit, and its do
 CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted (gpu_overflow="cut")
 
 # A folder of the run on this machine, where workers that share a device find each other (gpu_lock.py)
-TURNS_FOLDER = "TAMIS_GPU_TURNS"
+LOCK_FOLDER = "TAMIS_GPU_LOCKS"
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
 LEAST_CONTEXT_BYTES = 450_000_000  # less before all kernels are loaded
 # What CUDA's libraries say where they have no memory of their own; the device can still be used.
@@ -63,7 +63,7 @@ class DeviceLimit:
     share: float = 1.0
     limit_bytes: int = 0
     overflow: str = "quarantine"
-    turns_folder: str = ""  # where this process meets those that it shares a device with
+    lock_folder: str = ""  # where this process meets those that it shares a device with
 
     def bytes_of(self, total_bytes: int) -> int:
         """Return how many bytes libraries may allocate on a device of this size.
@@ -83,7 +83,7 @@ class DeviceLimit:
         return self.share < 1 or self.limit_bytes > 0
 
 
-def told(environ: Mapping[str, str] | None = None) -> DeviceLimit:
+def assigned_limit(environ: Mapping[str, str] | None = None) -> DeviceLimit:
     """Return the limit of this process, read from the environment; without a limit if none was set.
 
     >>> told({"TAMIS_GPU_SHARE": "0.5", "TAMIS_GPU_MEMORY": "20000000000"})
@@ -94,7 +94,7 @@ def told(environ: Mapping[str, str] | None = None) -> DeviceLimit:
         float(environ.get("TAMIS_GPU_SHARE", "1")),
         int(environ.get("TAMIS_GPU_MEMORY", "0")),
         environ.get("TAMIS_GPU_OVERFLOW", "quarantine"),
-        environ.get(TURNS_FOLDER, ""),
+        environ.get(LOCK_FOLDER, ""),
     )
 
 
@@ -109,5 +109,5 @@ def limit_torch(torch: Any, limit: DeviceLimit) -> None:
 def limit_cupy(cupy: Any, limit: DeviceLimit) -> None:
     if limit.is_limited:
         for device in range(cupy.cuda.runtime.getDeviceCount()):
-            with cupy.cuda.Device(device) as one:
-                cupy.get_default_memory_pool().set_limit(size=limit.bytes_of(int(one.mem_info[1])))
+            with cupy.cuda.Device(device) as current:
+                cupy.get_default_memory_pool().set_limit(size=limit.bytes_of(int(current.mem_info[1])))

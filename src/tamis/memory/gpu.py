@@ -24,11 +24,11 @@ _SMI_BYTES = 1 << 20
 _GPU_FIELDS = "index,uuid,name,memory.used,memory.total,utilization.gpu,temperature.gpu"
 _APP_FIELDS = "gpu_uuid,pid,used_memory"
 _MIB = 1 << 20
-_OWN_SHARE = 0.9  # of a device that is ours alone so much is free: the driver and a desktop take little
+_FREE_SHARE = 0.9  # of a device that is ours alone so much is free: the driver and a desktop take little
 
 
 @dataclass(frozen=True)
-class GpuLook:
+class GpuSample:
     """One GPU at one moment; `busy` is a share (0 to 1), None where the device does not tell."""
 
     gpu: int
@@ -42,7 +42,7 @@ class GpuLook:
     free_bytes: int | None = None  # less than what is unused: the driver reserves some; None if unknown
 
     @property
-    def room_bytes(self) -> int:
+    def available_bytes(self) -> int:
         """Memory that can still be allocated."""
         return self.total_bytes - self.used_bytes if self.free_bytes is None else self.free_bytes
 
@@ -71,7 +71,7 @@ def device_names(environ: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class DeviceRoom:
+class FreeDeviceMemory:
     """Memory of the GPUs that are ours to use: of the smallest, and what is free on the fullest.
 
     0: there is none, or it is not known.
@@ -83,18 +83,19 @@ class DeviceRoom:
     @property
     def is_crowded(self) -> bool:
         """Return True if other processes hold a part of a device that matters."""
-        return self.total_bytes > 0 and self.free_bytes < _OWN_SHARE * self.total_bytes
+        return self.total_bytes > 0 and self.free_bytes < _FREE_SHARE * self.total_bytes
 
 
-def device_room() -> DeviceRoom:
+def free_device_memory() -> FreeDeviceMemory:
     """Return the memory of the GPUs of this machine, before anything of ours is on them."""
     source = find_gpus()
     if source is None:
-        return DeviceRoom()
+        return FreeDeviceMemory()
     try:
-        looks = source.look()
-        return DeviceRoom(
-            min((look.total_bytes for look in looks), default=0), min((look.room_bytes for look in looks), default=0)
+        samples = source.sample()
+        return FreeDeviceMemory(
+            min((sample.total_bytes for sample in samples), default=0),
+            min((sample.available_bytes for sample in samples), default=0),
         )
     finally:
         source.close()
@@ -108,22 +109,22 @@ def visible_gpus(uuids: Sequence[str], environ: Mapping[str, str]) -> list[int]:
     >>> visible_gpus(["GPU-aa", "GPU-bb"], {"CUDA_VISIBLE_DEVICES": "1"}), visible_gpus(["GPU-aa"], {})
     ([1], [0])
     """
-    chosen = environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return list(range(len(uuids)))
-    found: list[int] = []
-    for name in (n.strip() for n in chosen.split(",")):
+    indices: list[int] = []
+    for name in (n.strip() for n in visible.split(",")):
         if name.isdecimal() and int(name) < len(uuids):
-            found.append(int(name))
+            indices.append(int(name))
         elif name.startswith("GPU-"):
-            found += [i for i, uuid in enumerate(uuids) if uuid.startswith(name)]
+            indices += [i for i, uuid in enumerate(uuids) if uuid.startswith(name)]
         else:  # as in CUDA, an invalid entry ends the list
             break
-    return sorted(set(found))
+    return sorted(set(indices))
 
 
 class GpuSource(Protocol):
-    def look(self) -> list[GpuLook]: ...
+    def sample(self) -> list[GpuSample]: ...
 
     def close(self) -> None: ...
 
@@ -145,41 +146,41 @@ class NvmlSource:
     def __init__(self, environ: Mapping[str, str], library: Any = None) -> None:
         self._nvml = Nvml(library)
         devices = self._nvml.devices()
-        chosen = visible_gpus([self._nvml.uuid(d) for d in devices], environ)
-        self._devices = {i: devices[i] for i in chosen}
-        self._names = {i: self._nvml.name(devices[i]) for i in chosen}
-        self._seen_us = dict.fromkeys(chosen, 0)
+        visible = visible_gpus([self._nvml.uuid(d) for d in devices], environ)
+        self._devices = {i: devices[i] for i in visible}
+        self._names = {i: self._nvml.name(devices[i]) for i in visible}
+        self._seen_us = dict.fromkeys(visible, 0)
 
-    def look(self) -> list[GpuLook]:
-        found = []
+    def sample(self) -> list[GpuSample]:
+        samples = []
         for gpu, device in self._devices.items():
-            memory = _told(self._nvml.memory, device)
+            memory = _query(self._nvml.memory, device)
             if memory is not None:  # else it has fallen off the bus
-                degrees, running = _told(self._nvml.temperature, device), _told(self._nvml.processes, device)
-                free = _told(self._nvml.free, device)
-                found.append(GpuLook(gpu, self._names[gpu], *memory, self._busy(gpu), degrees, running or {}, free))
-        return found
+                degrees, running = _query(self._nvml.temperature, device), _query(self._nvml.processes, device)
+                free = _query(self._nvml.free, device)
+                samples.append(GpuSample(gpu, self._names[gpu], *memory, self._busy(gpu), degrees, running or {}, free))
+        return samples
 
     def _busy(self, gpu: int) -> float | None:
         """Return the busy share since the last call if the device reports it, else that of the last moment."""
         device, before_us = self._devices[gpu], self._seen_us[gpu]
-        moments = _told(self._nvml.busy_since, device, before_us)
+        moments = _query(self._nvml.busy_since, device, before_us)
         if not moments:
-            return _told(self._nvml.busy, device)
+            return _query(self._nvml.busy, device)
         self._seen_us[gpu] = moments[-1][0]
         return sum(share for _, share in moments) / len(moments) if before_us else moments[-1][1]
 
     def close(self) -> None:
-        _told(self._nvml.close)
+        _query(self._nvml.close)
 
 
-def _told(ask: Callable[..., T], *arguments: Any) -> T | None:
+def _query(query: Callable[..., T], *arguments: Any) -> T | None:
     """Return the answer of a query, or None if this device does not report it.
 
     For example, a slice of a GPU has no utilisation.
     """
     try:
-        return ask(*arguments)
+        return query(*arguments)
     except NvmlError:
         return None
 
@@ -194,9 +195,9 @@ class SmiSource:
         self._environ, self._program = environ, _find_smi(environ)
         self._running: list[_Question] = []
         self._started_s = float("-inf")
-        self._last: list[GpuLook] = []
+        self._last: list[GpuSample] = []
 
-    def look(self) -> list[GpuLook]:
+    def sample(self) -> list[GpuSample]:
         now = time.monotonic()
         if self._running:
             answers = [q.answer(now) for q in self._running]
@@ -257,21 +258,21 @@ class _Question:
         self._process.stdout.close()
 
 
-def parse_smi(gpus: str, apps: str, environ: Mapping[str, str]) -> list[GpuLook]:
+def parse_smi(gpus: str, apps: str, environ: Mapping[str, str]) -> list[GpuSample]:
     """GPUs from the two tables that nvidia-smi prints (sizes in MiB); a figure that it does not know is absent."""
     rows = [r for r in (_cells(line, 7) for line in gpus.splitlines()) if r is not None and r[0].isdecimal()]
     memory: dict[str, dict[int, int]] = {}
     for app in (_cells(line, 3) for line in apps.splitlines()):
         if app is not None and app[1].isdecimal():
             memory.setdefault(app[0], {})[int(app[1])] = int(_number(app[2]) or 0) * _MIB
-    chosen = set(visible_gpus([r[1] for r in rows], environ))
-    found = []
+    visible = set(visible_gpus([r[1] for r in rows], environ))
+    samples = []
     for i, (index, uuid, name, used, total, busy, degrees) in enumerate(rows):
-        if i in chosen:
-            in_use, whole = (int(_number(size) or 0) * _MIB for size in (used, total))
+        if i in visible:
+            in_use, in_total = (int(_number(size) or 0) * _MIB for size in (used, total))
             share = None if (percent := _number(busy)) is None else percent / 100
-            found.append(GpuLook(int(index), name, in_use, whole, share, _number(degrees), memory.get(uuid, {})))
-    return found
+            samples.append(GpuSample(int(index), name, in_use, in_total, share, _number(degrees), memory.get(uuid, {})))
+    return samples
 
 
 def _cells(line: str, n: int) -> list[str] | None:

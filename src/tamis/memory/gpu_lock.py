@@ -25,19 +25,19 @@ class GpuLock:
 
     def __init__(self, folder: str, device: str) -> None:
         name = re.sub(r"[^A-Za-z0-9-]", "_", f"{socket.gethostname()}-{device}")[:150]
-        self._path = Path(folder) / f"gpu-{name}.turn" if folder else None
+        self._path = Path(folder) / f"gpu-{name}.lock" if folder else None
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
+    def acquire(self) -> Iterator[None]:
         """Wait for the other processes, and hold the device until the block ends."""
-        held = -1
+        fd = -1
         if self._path is not None:
             try:
-                held = files.take_lock(self._path, wait=True)
+                fd = files.take_lock(self._path, wait=True)
             except OSError:  # a full or read-only disk, one without locks: without turns it is slower, and as right
                 self._path = None
         try:
             yield
         finally:
-            if held >= 0:
-                os.close(held)
+            if fd >= 0:
+                os.close(fd)

@@ -59,20 +59,20 @@ def end_tree(pid: int) -> None:
     send(pid, signal.SIGSTOP)
     killed: set[int] = set()
     for _ in range(_ROUNDS):  # who was killed has no more children, but may have had some just before
-        found = [child for child in meter.descendants(pid) if child not in killed and not is_tracker(child)]
-        for child in found:
+        children = [child for child in meter.descendants(pid) if child not in killed and not is_tracker(child)]
+        for child in children:
             send(child, signal.SIGKILL)
-        killed.update(found)
-        if not found:
+        killed.update(children)
+        if not children:
             break
     send(pid, signal.SIGKILL)
 
 
-def end_strays(known: Container[int]) -> None:
+def end_strays(spared: Container[int]) -> None:
     """Kill adopted orphans: children of this process that it did not start, and all below them."""
-    own = os.getpid()
+    self_pid = os.getpid()
     for pid, parent in meter.descendants().items():
-        if parent == own and pid not in known and meter.is_alive(pid) and not is_tracker(pid):
+        if parent == self_pid and pid not in spared and meter.is_alive(pid) and not is_tracker(pid):
             end_tree(pid)
 
 
@@ -81,9 +81,9 @@ def end_descendants() -> None:
     deadline_s = time.monotonic() + _TRACKER_S
     for _ in range(_ROUNDS):
         living = [pid for pid in meter.descendants() if meter.is_alive(pid)]
-        late = time.monotonic() > deadline_s
+        is_late = time.monotonic() > deadline_s
         for pid in living:
-            if late or not is_tracker(pid):
+            if is_late or not is_tracker(pid):
                 send(pid, signal.SIGKILL)
         reap()
         if not living:
@@ -105,26 +105,26 @@ def end_escaped() -> int:
     return n
 
 
-def end_forks(known: Container[int]) -> int:
+def end_forks(spared: Container[int]) -> int:
     """Kill forks of this process that it did not register, and all below them; return how many.
 
     These are daemons of a stage, once their forking server, itself such a fork, is gone. For commands; a user's
     program may fork as it likes.
     """
-    own = os.getpid()
-    program, n, n_empty = meter.command_line(own), 0, 0
+    self_pid = os.getpid()
+    program, n, n_empty = meter.command_line(self_pid), 0, 0
     for _ in range(_ROUNDS):
-        found = [
+        forks = [
             pid
             for pid, parent in meter.descendants().items()
-            if parent == own and pid not in known and meter.is_alive(pid) and meter.command_line(pid) == program
+            if parent == self_pid and pid not in spared and meter.is_alive(pid) and meter.command_line(pid) == program
         ]
-        for pid in found:
+        for pid in forks:
             end_tree(pid)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        n += len(found)
-        n_empty = 0 if found else n_empty + 1
+        n += len(forks)
+        n_empty = 0 if forks else n_empty + 1
         if n_empty == 3:  # a worker that is ending gives its own children to us only a moment later
             break
         time.sleep(0.005)

@@ -35,7 +35,7 @@ MAX_POINTS = 200
 MIN_GROWTH_BYTES = 4_000_000
 ALLOWANCE_SHARE = 0.1  # of the cap: below it a worker loses less by staying than by being replaced
 _MIN_HALF_BYTES = 2_500_000
-_SURE_POINTS, _NEWER_POINTS, _LEVEL_POINTS = 150, 100, 60
+_LEAK_POINTS, _NEWER_POINTS, _LEVEL_POINTS = 150, 100, 60
 _FAST_POINTS, _FAST_HALF_BYTES = 60, 16_000_000
 _MAX_P, _MAX_HALF_P = 0.001, 0.05
 _STILL_RISING, _EVEN = 0.45, 0.75  # slope of the newer half, as a share of the older one's
@@ -48,7 +48,7 @@ _MAX_STEPS, _STEP_SPREADS, _MIN_STEP_BYTES = 5, 5.0, 500_000
 
 @dataclass(frozen=True)
 class LeakVerdict:
-    """What the floors of one worker say; `sure`: a leak."""
+    """What the floors of one worker say; `is_leak`: a leak."""
 
     slope_bytes: float = 0.0  # per partition
     low_bytes: float = 0.0  # the lower bound of it
@@ -56,7 +56,7 @@ class LeakVerdict:
     p: float = 1.0
     n_points: int = 0
     rises: bool = False  # steadily, but perhaps not for long
-    sure: bool = False
+    is_leak: bool = False
 
 
 class FloorTrend:
@@ -83,9 +83,9 @@ class FloorTrend:
         self._n_added += 1
         self._n_life_points += 1
         if len(self._floors) >= MIN_POINTS and self._n_added % _CHECK_EVERY == 0:
-            found = judge(self._floors, self._n_lives > 1)
-            self._checks.append(found.sure)
-            self._verdict = replace(found, sure=sum(self._checks) >= _N_AGREEING)
+            verdict = judge(self._floors, self._n_lives > 1)
+            self._checks.append(verdict.is_leak)
+            self._verdict = replace(verdict, is_leak=sum(self._checks) >= _N_AGREEING)
 
     def succeed(self) -> None:
         """Continue this series with a fresh process.
@@ -119,7 +119,7 @@ class FloorTrend:
 
         Joined lives prove nothing: a cache that is emptied with every replaced worker gives the same series.
         """
-        return self._verdict.sure and self._n_life_points >= _SURE_POINTS
+        return self._verdict.is_leak and self._n_life_points >= _LEAK_POINTS
 
     @property
     def suspected(self) -> bool:
@@ -127,9 +127,9 @@ class FloorTrend:
         return any(self._checks)
 
 
-def partitions_until(bytes_left: float, slope_bytes: float) -> int:
-    """Return how many partitions a leak of `slope_bytes` each needs to fill `bytes_left`."""
-    return max(0, int(bytes_left / slope_bytes)) if slope_bytes > 0 else 0
+def partitions_until(n_bytes: float, slope_bytes: float) -> int:
+    """Return how many partitions a leak of `slope_bytes` each needs to fill `n_bytes`."""
+    return max(0, int(n_bytes / slope_bytes)) if slope_bytes > 0 else 0
 
 
 def allowance(cap_bytes: int) -> int:
@@ -148,9 +148,9 @@ def judge(floors: Sequence[float], was_replaced: bool = False) -> LeakVerdict:
     """
     verdict = _judge(list(floors), len(floors), was_replaced)
     newer = len(floors) * 2 // 3
-    if verdict.rises and not verdict.sure and newer >= _NEWER_POINTS:
-        again = _judge(list(floors)[-newer:], len(floors), was_replaced)
-        return again if again.sure else verdict
+    if verdict.rises and not verdict.is_leak and newer >= _NEWER_POINTS:
+        recent = _judge(list(floors)[-newer:], len(floors), was_replaced)
+        return recent if recent.is_leak else verdict
     return verdict
 
 
@@ -162,25 +162,25 @@ def _judge(floors: list[float], n_seen: int, was_replaced: bool) -> LeakVerdict:
     # Cheap and decisive for most workers: without this rise nothing below can hold.
     if median(level[-quarter:]) - median(level[:quarter]) < MIN_GROWTH_BYTES / 2:
         return LeakVerdict(n_points=n)
-    whole = fit(level, step)
-    growth = whole.slope * (n - 1)
-    if whole.low <= 0 or whole.p >= _MAX_P or growth < MIN_GROWTH_BYTES or growth < 2 * whole.spread:
-        return LeakVerdict(whole.slope, whole.low, growth, whole.p, n)
+    line = fit(level, step)
+    growth = line.slope * (n - 1)
+    if line.low <= 0 or line.p >= _MAX_P or growth < MIN_GROWTH_BYTES or growth < 2 * line.spread:
+        return LeakVerdict(line.slope, line.low, growth, line.p, n)
     half = len(level) // 2
     first, second = fit(level[:-half], step), fit(level[-half:], step)
     smaller = min(first.slope, second.slope) * n / 2
     newest = fit(level[-(len(level) // _NEWEST_SHARE) :], step)
-    long_enough = n_seen >= _SURE_POINTS or (
+    long_enough = n_seen >= _LEAK_POINTS or (
         was_replaced and second.slope >= _EVEN * first.slope and n >= _FAST_POINTS and smaller >= _FAST_HALF_BYTES
     )
-    sure = (
+    is_leak = (
         long_enough
-        and newest.slope >= _LEVEL_SHARE * whole.slope
+        and newest.slope >= _LEVEL_SHARE * line.slope
         and smaller >= _MIN_HALF_BYTES
         and max(first.p, second.p) < _MAX_HALF_P
         and second.slope >= _STILL_RISING * first.slope
     )
-    return LeakVerdict(whole.slope, whole.low, growth, whole.p, n, rises=True, sure=sure)
+    return LeakVerdict(line.slope, line.low, growth, line.p, n, rises=True, is_leak=is_leak)
 
 
 def without_steps(values: Sequence[float]) -> list[float]:
@@ -197,11 +197,11 @@ def without_steps(values: Sequence[float]) -> list[float]:
     steps = sorted((m for m in moves if m > centre + limit), reverse=True)[:_MAX_STEPS]
     least = steps[-1] if steps else float("inf")
     lowest = min(moves)
-    made, level, dropped = [values[0]], values[0], sum(m < centre - limit for m in moves) != 1
+    levels, level, dropped = [values[0]], values[0], sum(m < centre - limit for m in moves) != 1
     for move in moves:
         if move >= least or (move == lowest and not dropped):
             dropped = dropped or move == lowest
             move = centre
         level += move
-        made.append(level)
-    return made
+        levels.append(level)
+    return levels

@@ -45,17 +45,17 @@ def parse_pressure(text: str) -> StallShares:
     >>> parse_pressure("some avg10=1.50 avg60=0.00 total=3\nfull avg10=0.25 avg60=0.00 total=1")
     StallShares(some=1.5, full=0.25)
     """
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for line in text.splitlines():
         kind, *values = line.split() or [""]
         for value in values:
             name, _, number = value.partition("=")
             if name == "avg10":
                 try:
-                    found[kind] = float(number)
+                    shares[kind] = float(number)
                 except ValueError:
                     continue
-    return StallShares(found.get("some"), found.get("full"))
+    return StallShares(shares.get("some"), shares.get("full"))
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
@@ -76,8 +76,8 @@ def age_s() -> float | None:
     """Seconds since this process was started; None where the system does not tell."""
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
-            began = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-            return max(0.0, float(uptime.read().split()[0]) - began)
+            started_s = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+            return max(0.0, float(uptime.read().split()[0]) - started_s)
     except (OSError, ValueError, IndexError):
         return None
 
@@ -104,13 +104,13 @@ def folder_bytes(folders: Sequence[str], max_entries: int = 1000) -> int:
 
 def filesystem(path: str | os.PathLike[str], mounts: str = "/proc/self/mounts") -> str:
     """Return the type of the file system that holds `path`; it matters because tmpfs is memory."""
-    best, kind, here = "", "unknown", os.path.abspath(path)
+    best, kind, absolute = "", "unknown", os.path.abspath(path)
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
             for line in lines:
                 _, mount, this_kind, *_ = line.split(" ")
                 mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount)
-                if len(mount) >= len(best) and f"{here}/".startswith(mount.rstrip("/") + "/"):
+                if len(mount) >= len(best) and f"{absolute}/".startswith(mount.rstrip("/") + "/"):
                     best, kind = mount, this_kind
     except (OSError, ValueError):
         return "unknown"
@@ -119,14 +119,14 @@ def filesystem(path: str | os.PathLike[str], mounts: str = "/proc/self/mounts") 
 
 def free_bytes(folders: Sequence[str]) -> int | None:
     """Room left for us on the fullest of the disks of these folders; None where no disk tells."""
-    found = []
+    sizes = []
     for folder in folders:
         try:
-            seen = os.statvfs(folder)
+            stat = os.statvfs(folder)
         except OSError:
             continue
-        found.append(seen.f_bavail * seen.f_frsize)
-    return min(found, default=None)
+        sizes.append(stat.f_bavail * stat.f_frsize)
+    return min(sizes, default=None)
 
 
 class MachineReader:
@@ -142,7 +142,7 @@ class MachineReader:
         if self._limit_path is not None and self._read(f"{self._folder}/memory.pressure") is not None:
             self._pressure_path = f"{self._folder}/memory.pressure"
 
-    def look(self) -> MachineSample:
+    def sample(self) -> MachineSample:
         memory = parse_meminfo(self._read("/proc/meminfo") or "")
         total, available = memory.get("MemTotal"), memory.get("MemAvailable")
         pressure = parse_pressure(self._read(self._pressure_path) or "")

@@ -68,8 +68,8 @@ def statm(pid: Pid = "self") -> Statm | None:
 
 def rss_anon(pid: Pid = "self") -> int | None:
     """Private anonymous bytes (heap, stacks): what only ending or trimming this process gives back."""
-    seen = statm(pid)
-    return None if seen is None else max(0, seen.resident_bytes - seen.shared_bytes)
+    pages = statm(pid)
+    return None if pages is None else max(0, pages.resident_bytes - pages.shared_bytes)
 
 
 def status(pid: Pid = "self") -> dict[str, int] | None:
@@ -80,13 +80,13 @@ def status(pid: Pid = "self") -> dict[str, int] | None:
     raw = _read(f"/proc/{pid}/status")
     if not raw:
         return None
-    found = dict.fromkeys(_STATUS_KEYS, 0)
+    values = dict.fromkeys(_STATUS_KEYS, 0)
     for line in raw.decode("ascii", "replace").splitlines():
         key, _, value = line.partition(":")
-        if key in found:
+        if key in values:
             number, _, unit = value.strip().partition(" ")
-            found[key] = int(number) * (1024 if unit.strip() == "kB" else 1)
-    return found
+            values[key] = int(number) * (1024 if unit.strip() == "kB" else 1)
+    return values
 
 
 def n_descriptors() -> int:
@@ -117,8 +117,8 @@ def _count_entries(path: str, from_stat: Callable[[os.stat_result], int]) -> int
 
 def peak_rss(pid: Pid = "self") -> int | None:
     """Highest resident bytes since the process began or since reset_peak. Exact, not sampled."""
-    seen = status(pid)
-    return None if seen is None else seen["VmHWM"]
+    values = status(pid)
+    return None if values is None else values["VmHWM"]
 
 
 def reset_peak(pid: Pid = "self") -> bool:
@@ -152,8 +152,8 @@ def own_bytes(pid: Pid = "self") -> int | None:
     Unlike PSS it has no pages of files, of which other programs on the machine may take a share or not. None if
     unreadable.
     """
-    own = _rolled_up(pid, b"Pss_Anon:")
-    return own if own is not None else rss_anon(pid)  # before Linux 5.9
+    anon_bytes = _rolled_up(pid, b"Pss_Anon:")
+    return anon_bytes if anon_bytes is not None else rss_anon(pid)  # before Linux 5.9
 
 
 def _rolled_up(pid: Pid, name: bytes) -> int | None:
@@ -167,11 +167,11 @@ def tree_pss(pids: Iterable[int]) -> int:
     """Sum of PSS over `pids`; those that are gone count 0, those whose PSS is hidden count their resident bytes."""
     total = 0
     for pid in set(pids):
-        own = pss(pid)
-        if own is None:
-            seen = statm(pid)
-            own = 0 if seen is None else seen.resident_bytes
-        total += own
+        pss_bytes = pss(pid)
+        if pss_bytes is None:
+            pages = statm(pid)
+            pss_bytes = 0 if pages is None else pages.resident_bytes
+        total += pss_bytes
     return total
 
 
@@ -194,15 +194,15 @@ def _tells_children() -> bool:
 
 
 def _walk(root: int, children_of: Callable[[int], list[int]]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    parents: dict[int, int] = {}
     queue = [root]
     while queue:
         parent = queue.pop(0)
         for child in children_of(parent):
-            if child != root and child not in found:
-                found[child] = parent
+            if child != root and child not in parents:
+                parents[child] = parent
                 queue.append(child)
-    return found
+    return parents
 
 
 def _children_by_task(parent: int) -> list[int]:
@@ -267,8 +267,8 @@ def size_bytes(pid: Pid = "self") -> int | None:
 
 def data_bytes(pid: Pid = "self") -> int | None:
     """Private writable bytes, touched or not: what RLIMIT_DATA counts."""
-    seen = status(pid)
-    return None if seen is None else seen["VmData"]
+    values = status(pid)
+    return None if values is None else values["VmData"]
 
 
 class MemoryMapping(NamedTuple):
@@ -284,14 +284,14 @@ class MemoryMapping(NamedTuple):
 
 def mappings(pid: Pid = "self") -> list[MemoryMapping]:
     """Return the mappings of a process; an empty list for one that is gone."""
-    found = []
+    entries = []
     for line in (_read(f"/proc/{pid}/maps") or b"").splitlines():
         span, rights, _, device, inode, *path = line.split(None, 5)
         start, _, end = span.partition(b"-")
         name = os.fsdecode(path[0]) if path else ""
         low = int(start, 16)
-        found.append(MemoryMapping(low, int(end, 16) - low, rights.endswith(b"s"), device, int(inode), name))
-    return found
+        entries.append(MemoryMapping(low, int(end, 16) - low, rights.endswith(b"s"), device, int(inode), name))
+    return entries
 
 
 def is_alive(pid: int) -> bool:
@@ -324,13 +324,13 @@ def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:
     infinite = resource.RLIM_INFINITY
     try:
         _, hard = resource.prlimit(number, resource.RLIMIT_DATA)
-        wanted = infinite if soft_bytes is None else soft_bytes
-        if hard != infinite and (wanted == infinite or wanted > hard):
-            wanted = hard
-        resource.prlimit(number, resource.RLIMIT_DATA, (wanted, hard))
+        limit = infinite if soft_bytes is None else soft_bytes
+        if hard != infinite and (limit == infinite or limit > hard):
+            limit = hard
+        resource.prlimit(number, resource.RLIMIT_DATA, (limit, hard))
     except ProcessLookupError:
         return None
-    return wanted
+    return limit
 
 
 class ProcessMeter(Protocol):

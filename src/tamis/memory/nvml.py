@@ -70,10 +70,10 @@ class Nvml:
     def devices(self) -> list[ctypes.c_void_p]:
         n = ctypes.c_uint32()
         self._call("nvmlDeviceGetCount_v2", byref(n))
-        found = [ctypes.c_void_p() for _ in range(n.value)]
-        for i, device in enumerate(found):
+        handles = [ctypes.c_void_p() for _ in range(n.value)]
+        for i, device in enumerate(handles):
             self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint32(i), byref(device))
-        return found
+        return handles
 
     def name(self, device: ctypes.c_void_p) -> str:
         return self._text("nvmlDeviceGetName", device)
@@ -116,8 +116,8 @@ class Nvml:
         n.value = min(n.value, _MAX_SAMPLES)
         samples = (_Sample * n.value)()
         self._call("nvmlDeviceGetSamples", *about, samples)
-        told = ((int(s.at_us), (s.value & 0xFFFFFFFF) / 100) for s in samples[: n.value])
-        return sorted((at, share) for at, share in told if at > at_us and share <= 1)
+        usage = ((int(s.at_us), (s.value & 0xFFFFFFFF) / 100) for s in samples[: n.value])
+        return sorted((at, share) for at, share in usage if at > at_us and share <= 1)
 
     def temperature(self, device: ctypes.c_void_p) -> float:
         degrees = ctypes.c_uint32()
@@ -132,9 +132,9 @@ class Nvml:
             self._check("nvmlDeviceGetComputeRunningProcesses_v3", status)
             return {}
         n.value += 8  # some may come meanwhile
-        found = (_ProcessMemory * n.value)()
-        self._call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(n), found)
-        return {int(p.pid): 0 if p.used == _UNKNOWN_BYTES else int(p.used) for p in found[: n.value]}
+        entries = (_ProcessMemory * n.value)()
+        self._call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(n), entries)
+        return {int(p.pid): 0 if p.used == _UNKNOWN_BYTES else int(p.used) for p in entries[: n.value]}
 
     def _text(self, function: str, device: ctypes.c_void_p) -> str:
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)

@@ -29,10 +29,10 @@ class Pools:
 
     def set_up(self) -> list[str]:
         """Set up what is installed; returns what it was, for the log."""
-        if not _is_there("rmm"):
+        if not _is_installed("rmm"):
             return self._limit_libraries()
         done = [self._set_up_rmm(importlib.import_module("rmm"))]
-        if _is_there("cudf") and self.spills:
+        if _is_installed("cudf") and self.spills:
             importlib.import_module("cudf").set_option("spill", True)
             done.append("cuDF spills")
         return done
@@ -44,15 +44,15 @@ class Pools:
             initial = min(initial, most)
         if self.is_async and not self.is_managed:
             threshold = self.release_bytes or None
-            made = rmm.mr.CudaAsyncMemoryResource(initial_pool_size=initial, release_threshold=threshold)
+            resource = rmm.mr.CudaAsyncMemoryResource(initial_pool_size=initial, release_threshold=threshold)
             if most is not None:  # the driver's own pool knows no upper limit
-                made = rmm.mr.LimitingResourceAdaptor(made, allocation_limit=most)
-            rmm.mr.set_current_device_resource(made)
+                resource = rmm.mr.LimitingResourceAdaptor(resource, allocation_limit=most)
+            rmm.mr.set_current_device_resource(resource)
         else:
             rmm.reinitialize(
                 pool_allocator=True, managed_memory=self.is_managed, initial_pool_size=initial, maximum_pool_size=most
             )
-        if _is_there("cupy"):
+        if _is_installed("cupy"):
             cupy = importlib.import_module("cupy")
             cupy.cuda.set_allocator(importlib.import_module("rmm.allocators.cupy").rmm_cupy_allocator)
         if self.torch_uses_it:
@@ -67,13 +67,13 @@ class Pools:
             return []
         done = []
         for name, set_limit in (("torch", limit_torch), ("cupy", limit_cupy)):
-            if _is_there(name):
+            if _is_installed(name):
                 set_limit(importlib.import_module(name), limit)
                 done.append(f"the limit of {name}")
         return done
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

@@ -78,7 +78,7 @@ class Predictor:
         self._slow_start = True
         self._may_double = False
         self._n_clean = 0
-        self._usual_largest = 0.0
+        self._typical_largest = 0.0
         self._first: list[Sample] | None = []  # the samples since a restart, while they are few
         self._recent: deque[Sample] = deque(maxlen=_SHIFT_RUN)
         self._recent_ratios: deque[float] = deque(maxlen=_SHIFT_RUN)
@@ -86,7 +86,7 @@ class Predictor:
         self._sorted_ratios: list[float] = []
         self._finished: deque[Sample] = deque(maxlen=_N_FIRST)  # the last ones, whatever has been restarted since
         self._failed: list[_Failed] = []
-        self._unclear: list[float] | None = None  # after a failure: the sizes that finished, until they differ enough
+        self._undecided: list[float] | None = None  # after a failure: the sizes that finished, until they differ enough
         self._restart(_PRIOR, _PRIOR_WEIGHT)
 
     # -- learning -----------------------------------------------------------------------------------------------
@@ -96,16 +96,16 @@ class Predictor:
         x, m, peak = max(0.0, decoded_bytes), max(0.0, largest_record_bytes), max(0.0, peak_bytes)
         self.n_samples += 1
         self._finished.append((x, m, peak))
-        if self._unclear is not None:
-            self._unclear.append(x)
-            if max(self._unclear) >= 2 * min(self._unclear) or len(self._unclear) >= _N_FIRST:
-                self._unclear = None
+        if self._undecided is not None:
+            self._undecided.append(x)
+            if max(self._undecided) >= 2 * min(self._undecided) or len(self._undecided) >= _N_FIRST:
+                self._undecided = None
         if self._first is not None:
             self._first.append((x, m, peak))
             self._learn_first()
         else:
             self._learn_next(x, m, peak)
-        self._usual_largest = max(m, self._usual_largest * FORGETTING)
+        self._typical_largest = max(m, self._typical_largest * FORGETTING)
         self._count_clean(x)
 
     def observe_failure(
@@ -127,7 +127,7 @@ class Predictor:
         # A larger partition needs no less: what was known of it is known better now.
         self._failed = [f for f in self._failed if f.size < x or f.bound > bound][-_N_FIRST // 2 :]
         self._failed.append(_Failed(x, m, bound, peak))
-        self._unclear = []
+        self._undecided = []
         self._restart(self._theta if self._finished else _PRIOR, _PRIOR_WEIGHT)
         self._first = list(self._finished)
         self._learn_first()
@@ -155,10 +155,10 @@ class Predictor:
     @property
     def factor(self) -> float:
         """What the line is multiplied by so that all but 0.5 % of partitions stay inside."""
-        return self._usual_ratio * MARGIN * (1.0 + self._doubt)
+        return self._typical_ratio * MARGIN * (1.0 + self._doubt)
 
     @property
-    def _usual_ratio(self) -> float:
+    def _typical_ratio(self) -> float:
         """A high order statistic of peak / predicted; the largest while there are few."""
         n = len(self._sorted_ratios)
         rank = n if n < WINDOW_FOR_QUANTILE else min(n, math.ceil(COVERAGE * (n + 1)))
@@ -178,7 +178,7 @@ class Predictor:
     def reserve(self, decoded_bytes: int, largest_record_bytes: int = 0) -> int:
         """Bytes to set aside, above the worker's baseline, before such a partition starts."""
         fit = self._fit(max(0.0, decoded_bytes), max(0.0, largest_record_bytes))
-        need = (fit + self._doubt * max(0.0, fit - self._certain)) * self._usual_ratio * MARGIN
+        need = (fit + self._doubt * max(0.0, fit - self._certain)) * self._typical_ratio * MARGIN
         return math.ceil(max(need, _MIN_FIT_BYTES))
 
     def least_cap(self) -> int:
@@ -186,12 +186,12 @@ class Predictor:
 
         If not every worker gets this much, there are too many workers.
         """
-        largest = int(self._usual_largest)
+        largest = int(self._typical_largest)
         return self.reserve(max(LEAST_SIZE_BYTES, largest), largest)
 
-    def usual_need(self) -> int:
+    def typical_need(self) -> int:
         """Return the reserve of a partition as large as the largest of the last ones."""
-        largest = int(self._usual_largest)
+        largest = int(self._typical_largest)
         sizes = [int(size) for size, _, _ in self._finished]
         return max(self.least_cap(), self.reserve(max(sizes, default=0), largest))
 
@@ -201,15 +201,15 @@ class Predictor:
         At most max_size_bytes.
         """
         a, b, c = self._theta
-        ratio, doubt = self._usual_ratio, self._doubt
+        ratio, doubt = self._typical_ratio, self._doubt
         if ratio <= 0:
             return self.max_size_bytes
         # One byte is left for the rounding up in reserve().
         fit = ((cap_bytes - 1) / (ratio * MARGIN) + doubt * self._certain) / (1.0 + doubt)
-        room = fit - a - c * max(0.0, largest_record_bytes)
-        if cap_bytes < _MIN_FIT_BYTES * max(1.0, self.factor) or room <= 0:
+        free_bytes = fit - a - c * max(0.0, largest_record_bytes)
+        if cap_bytes < _MIN_FIT_BYTES * max(1.0, self.factor) or free_bytes <= 0:
             return 0
-        return self.max_size_bytes if b * self.max_size_bytes <= room else int(room / b)
+        return self.max_size_bytes if b * self.max_size_bytes <= free_bytes else int(free_bytes / b)
 
     def next_size(self, cap_bytes: int, *, may_grow: bool = True) -> int:
         """Return the size of the next partition for a worker with `cap_bytes`, in [64 KiB, max_size_bytes].
@@ -217,10 +217,10 @@ class Predictor:
         Slow start doubles after each partition of the present size while the doubled one would fit; then the model
         decides, under a ceiling that a failure halves and 5 clean partitions raise by a quarter.
         """
-        largest = int(self._usual_largest)
+        largest = int(self._typical_largest)
         best = self.best_size(cap_bytes, largest)
-        if self._unclear:  # one has finished after a failure: another size tells what both cost in any case
-            last = self._unclear[-1]
+        if self._undecided:  # one has finished after a failure: another size tells what both cost in any case
+            last = self._undecided[-1]
             return int(last / 4) if last >= 4 * MIN_SIZE_BYTES else min(int(last * 4), self.max_size_bytes)
         if may_grow and self._slow_start and self._may_double:
             self._may_double = False
@@ -243,7 +243,7 @@ class Predictor:
             "n_samples": self.n_samples,
             "size_bytes": int(self._size_bytes),
             "slow_start": self._slow_start,
-            "largest_record_bytes": int(self._usual_largest),
+            "largest_record_bytes": int(self._typical_largest),
         }
 
     @classmethod
@@ -262,20 +262,20 @@ class Predictor:
             _numbers({key: [data.get(key)]}, key, 1e15)[0]
             for key in ("n_samples", "size_bytes", "largest_record_bytes")
         )
-        made = cls(max_size_bytes)
-        made._restart((theta[0], theta[1], theta[2]), _KNOWN_WEIGHT)
+        predictor = cls(max_size_bytes)
+        predictor._restart((theta[0], theta[1], theta[2]), _KNOWN_WEIGHT)
         for ratio in ratios:
-            made._add_ratio(ratio)
+            predictor._add_ratio(ratio)
         if len(ratios) >= _N_FIRST:
-            made._first = None
-        made.n_samples = int(n_samples)
+            predictor._first = None
+        predictor.n_samples = int(n_samples)
         if len(ratios) >= _N_FIRST:  # the line is known: let it decide, whatever budget it was learned under
-            made._size_bytes, made._slow_start = float(made.max_size_bytes), False
+            predictor._size_bytes, predictor._slow_start = float(predictor.max_size_bytes), False
         else:
-            made._size_bytes = min(max(size, float(MIN_SIZE_BYTES)), float(made.max_size_bytes))
-            made._slow_start = data.get("slow_start") is True
-        made._usual_largest = largest
-        return made
+            predictor._size_bytes = min(max(size, float(MIN_SIZE_BYTES)), float(predictor.max_size_bytes))
+            predictor._slow_start = data.get("slow_start") is True
+        predictor._typical_largest = largest
+        return predictor
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -369,8 +369,11 @@ class Predictor:
         n = len(self._sorted_ratios)
         if len(self._recent_ratios) < _SHIFT_RUN:
             return False
-        usual = self._sorted_ratios[n // 2]
-        return min(self._recent_ratios) > usual * _SHIFT_FACTOR or max(self._recent_ratios) < usual / _SHIFT_FACTOR
+        median_ratio = self._sorted_ratios[n // 2]
+        return (
+            min(self._recent_ratios) > median_ratio * _SHIFT_FACTOR
+            or max(self._recent_ratios) < median_ratio / _SHIFT_FACTOR
+        )
 
     def _count_clean(self, x: float) -> None:
         # Partitions far below the ceiling (file ends, split halves) prove nothing about it.
@@ -433,7 +436,7 @@ def _solve_nonnegative(s: list[float], t: list[float], prior: Coefficients, weig
     return best[0] * p0, best[1] * p1, best[2] * p2
 
 
-def _pair(a: float, b: float, c: float, v: float, w: float, where: tuple[int, int]) -> tuple[Coefficients, float]:
+def _pair(a: float, b: float, c: float, v: float, w: float, axes: tuple[int, int]) -> tuple[Coefficients, float]:
     """Solve [[a, b], [b, c]] u = (v, w); a gain of -1 when that is singular or negative."""
     det = a * c - b * b
     u, z = c * v - b * w, a * w - b * v
@@ -441,5 +444,5 @@ def _pair(a: float, b: float, c: float, v: float, w: float, where: tuple[int, in
         return (0.0, 0.0, 0.0), -1.0
     u, z = u / det, z / det
     full = [0.0, 0.0, 0.0]
-    full[where[0]], full[where[1]] = u, z
+    full[axes[0]], full[axes[1]] = u, z
     return (full[0], full[1], full[2]), v * u + w * z

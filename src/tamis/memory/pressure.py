@@ -48,8 +48,8 @@ class PressureGauge:
     def after(self, used_bytes: int, budget_bytes: int) -> PressureGauge:
         """Return the pressure after `used_bytes` of `budget_bytes` were measured."""
         risen = _level_at(used_bytes, budget_bytes, 0)
-        held = min(self.level, _level_at(used_bytes, budget_bytes, _HYSTERESIS_PERCENT))
-        return PressureGauge(max(risen, held))
+        level = min(self.level, _level_at(used_bytes, budget_bytes, _HYSTERESIS_PERCENT))
+        return PressureGauge(max(risen, level))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class WorkerUse:
     dying: bool = False  # killed already, memory not back yet: counts as freed, or one excess would be paid twice
 
     @property
-    def lost_s(self) -> float:
+    def unfinished_s(self) -> float:
         return self.progress_s if self.busy else 0.0
 
 
@@ -106,10 +106,10 @@ def _all_but_one(living: list[WorkerUse]) -> list[int]:
     """Keep the worker closest to giving results: busy, downstream, furthest on."""
     if not living:
         return []
-    kept = max(
-        living, key=lambda worker: (worker.busy, worker.downstream, worker.lost_s, -worker.used_bytes, -worker.id)
+    largest = max(
+        living, key=lambda worker: (worker.busy, worker.downstream, worker.unfinished_s, -worker.used_bytes, -worker.id)
     )
-    return [worker.id for worker in living if worker is not kept]
+    return [worker.id for worker in living if worker is not largest]
 
 
 def _enough(living: list[WorkerUse], excess_bytes: int) -> list[int]:
@@ -119,7 +119,7 @@ def _enough(living: list[WorkerUse], excess_bytes: int) -> list[int]:
     """
     candidates = sorted(
         (worker for worker in living if worker.used_bytes > 0),
-        key=lambda worker: (worker.lost_s / worker.used_bytes, worker.downstream, -worker.used_bytes, worker.id),
+        key=lambda worker: (worker.unfinished_s / worker.used_bytes, worker.downstream, -worker.used_bytes, worker.id),
     )
     victims: list[WorkerUse] = []
     missing_bytes = excess_bytes
@@ -129,7 +129,7 @@ def _enough(living: list[WorkerUse], excess_bytes: int) -> list[int]:
         victims.append(worker)
         missing_bytes -= worker.used_bytes
     # A late, large victim may have made earlier ones needless: spare those, the most work first.
-    for worker in sorted(victims, key=lambda worker: -worker.lost_s):
+    for worker in sorted(victims, key=lambda worker: -worker.unfinished_s):
         if missing_bytes + worker.used_bytes <= 0:
             victims.remove(worker)
             missing_bytes += worker.used_bytes

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tamis.errors import UsageError
-from tamis.memory.release import RESIDENT, PeakCounter, PeakWatch, release, resident_bytes
+from tamis.memory.release import RESIDENT, PeakCounter, PeakMeter, release, resident_bytes
 from tamis.sizes import format_size
 
 _log = logging.getLogger("tamis.memory")
@@ -59,11 +59,11 @@ class profile:  # noqa: N801 - a context manager, read as a verb
         self.seconds = 0.0
         self.exact = True
         self.n_calls = 0
-        self._cpu: PeakWatch | None = None
+        self._cpu: PeakMeter | None = None
         self._sampler: _Sampler | None = None
-        self._gpu = PeakWatch(_GPU)
+        self._gpu = PeakMeter(_GPU)
         self._gpu_before_bytes = 0
-        self._began_s = 0.0
+        self._started_s = 0.0
 
     def __enter__(self) -> profile:
         if self._cpu is not None:
@@ -73,20 +73,20 @@ class profile:  # noqa: N801 - a context manager, read as a verb
             )
         self.before_bytes = release().after_bytes if self._releases_first else resident_bytes()
         self._gpu_before_bytes = self._gpu.start().peak_bytes
-        self._cpu = PeakWatch().start()
+        self._cpu = PeakMeter().start()
         self.exact = RESIDENT.unreset_bytes == 0
         self._sampler = None if self.exact else _Sampler()
-        self._began_s = time.perf_counter()
+        self._started_s = time.perf_counter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        watch, self._cpu = self._cpu, None
-        if watch is None:
+        peak_meter, self._cpu = self._cpu, None
+        if peak_meter is None:
             return
-        self.seconds = time.perf_counter() - self._began_s
-        self.peak_bytes = max(watch.stop(), self.before_bytes, self._sampler.stop() if self._sampler else 0)
+        self.seconds = time.perf_counter() - self._started_s
+        self.peak_bytes = max(peak_meter.stop(), self.before_bytes, self._sampler.stop() if self._sampler else 0)
         self.growth_bytes = self.peak_bytes - self.before_bytes
         self._gpu.stop()
         try:
@@ -104,19 +104,19 @@ class profile:  # noqa: N801 - a context manager, read as a verb
 
     def __call__(self, function: F) -> F:
         """Return the function wrapped so that every call is measured."""
-        made = _decorate(function, self)
-        made.profile = self
-        return made  # type: ignore[no-any-return]
+        wrapper = _decorate(function, self)
+        wrapper.profile = self
+        return wrapper  # type: ignore[no-any-return]
 
     @contextmanager
     def _one_call(self) -> Iterator[None]:
         """Measure one call of the decorated function with its own profile: calls may recurse or overlap in threads."""
-        one = type(self)(self.name)
+        block = type(self)(self.name)
         try:
-            with one:
+            with block:
                 yield
         finally:
-            figures = {name: value for name, value in vars(one).items() if not name.startswith("_")}
+            figures = {name: value for name, value in vars(block).items() if not name.startswith("_")}
             vars(self).update(figures, n_calls=self.n_calls + 1)
 
     def __repr__(self) -> str:
@@ -131,26 +131,26 @@ class profile:  # noqa: N801 - a context manager, read as a verb
         return f"{text}; {self.seconds:.3f} s"
 
 
-def _decorate(function: Callable[..., Any], kept: profile) -> Any:
+def _decorate(function: Callable[..., Any], block: profile) -> Any:
     """Return a wrapper of the same kind as `function`."""
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        with kept._one_call():
+        with block._one_call():
             return function(*args, **kwargs)
 
     @functools.wraps(function)
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
-        with kept._one_call():
+        with block._one_call():
             return await function(*args, **kwargs)
 
     @functools.wraps(function)
     def generator(*args: Any, **kwargs: Any) -> Any:
-        with kept._one_call():
+        with block._one_call():
             return (yield from function(*args, **kwargs))
 
     if inspect.isasyncgenfunction(function):
-        raise UsageError(f"profile {kept.name!r}: asynchronous generators cannot be measured; put it around a block")
+        raise UsageError(f"profile {block.name!r}: asynchronous generators cannot be measured; put it around a block")
     if inspect.iscoroutinefunction(function):
         return coroutine
     return generator if inspect.isgeneratorfunction(function) else plain

@@ -43,7 +43,7 @@ class _Basis(NamedTuple):
 
 
 class PssSum:
-    """As of the last `look`.
+    """As of the last `sample`.
 
     `used_bytes`: all of them together; `uses`: each, rather too much than too little (for enforcing a limit);
     `parents`: who started whom.
@@ -59,93 +59,95 @@ class PssSum:
         self._processes, self._clock, self._cpu = processes, clock, cpu
         self._meter: ProcessMeter = meter or proc
         self._basis: dict[int, _Basis] = {}
-        self._together: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
+        self._exact_pids: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
         self._resident: dict[int, int] = {}  # at the last look
-        self._highest: dict[int, int] = {}  # known of each since its kernel counter was last reset
-        self._all_at, self._looked_at = float("-inf"), clock()
+        self._peaks: dict[int, int] = {}  # known of each since its kernel counter was last reset
+        self._all_at, self._sampled_s = float("-inf"), clock()
         self._credit_s = _SAVED_S
-        self._was_sure = False
+        self._was_exact = False
         # RESTLESS_S while there are forks: what they copy by writing does not show in resident memory.
         self.exact_s = EXACT_S
         self.used_bytes = 0
         self.uses: dict[int, int] = {}
         self.parents: dict[int, int] = {}
 
-    def look(self, insist: bool = False) -> int:
-        """Count now; `insist`: exactly, however often that was asked already.
+    def sample(self, exact: bool = False) -> int:
+        """Count now; `exact`: measure the PSS of all processes, however recently that was done.
 
         Returns the most in use since the last look, or 0 if that is not known: a process has just come or gone, and who
         shares what has changed.
         """
         self.parents = dict(self._processes())
-        seen: dict[int, Statm] = {}
+        statms: dict[int, Statm] = {}
         for pid in self.parents:
             if (statm := self._meter.statm(pid)) is not None:
-                seen[pid] = statm
-        missed_bytes = self._missed(seen)
+                statms[pid] = statm
+        missed_bytes = self._risen_between(statms)
         now_s = self._clock()
-        self._credit_s = min(_SAVED_S, self._credit_s + _CPU_SHARE * (now_s - self._looked_at))
-        self._looked_at = now_s
-        if insist or self._credit_s > 0:
-            self._ask(seen, self._worth_asking(seen, now_s))
-        for pid in seen.keys() - self._basis.keys():
-            self._measure(pid, seen)
-        between_bytes = self.used_bytes + missed_bytes if missed_bytes and self._was_sure else 0
-        self.used_bytes = sum(_likely(self._basis[pid], statm) for pid, statm in seen.items())
-        self.uses = {pid: _at_most(self._basis[pid], statm) for pid, statm in seen.items()}
-        self._resident = {pid: statm.resident_bytes for pid, statm in seen.items()}
-        self._was_sure = seen.keys() == self._together and self._moved(seen, seen) <= _LOST_SHARE * self.used_bytes
-        return max(between_bytes, self.used_bytes if self._was_sure else 0)
+        self._credit_s = min(_SAVED_S, self._credit_s + _CPU_SHARE * (now_s - self._sampled_s))
+        self._sampled_s = now_s
+        if exact or self._credit_s > 0:
+            self._measure_all(statms, self._to_measure(statms, now_s))
+        for pid in statms.keys() - self._basis.keys():
+            self._measure(pid, statms)
+        between_bytes = self.used_bytes + missed_bytes if missed_bytes and self._was_exact else 0
+        self.used_bytes = sum(_likely(self._basis[pid], statm) for pid, statm in statms.items())
+        self.uses = {pid: _at_most(self._basis[pid], statm) for pid, statm in statms.items()}
+        self._resident = {pid: statm.resident_bytes for pid, statm in statms.items()}
+        self._was_exact = (
+            statms.keys() == self._exact_pids and self._moved(statms, statms) <= _LOST_SHARE * self.used_bytes
+        )
+        return max(between_bytes, self.used_bytes if self._was_exact else 0)
 
-    def _missed(self, seen: Mapping[int, Statm]) -> int:
+    def _risen_between(self, statms: Mapping[int, Statm]) -> int:
         """Return how far processes have risen above the last measurement since then.
 
         Only processes whose use falls are queried: they may have been higher in between.
         """
         missed = 0
-        highest, self._highest = self._highest, {}
-        for pid, statm in seen.items():
+        highest, self._peaks = self._peaks, {}
+        for pid, statm in statms.items():
             before = self._resident.get(pid, 0)
-            known = max(highest.get(pid, 0), before)
+            previous = max(highest.get(pid, 0), before)
             if statm.resident_bytes < before - _FALL_BYTES:
-                told = self._meter.peak_rss(pid) or 0
-                missed += told - before if told > known else 0
-                known = told  # less than was known: the counter was reset meanwhile
-            self._highest[pid] = known
+                peak = self._meter.peak_rss(pid) or 0
+                missed += peak - before if peak > previous else 0
+                previous = peak  # less than was known: the counter was reset meanwhile
+            self._peaks[pid] = previous
         return missed
 
-    def _worth_asking(self, seen: Mapping[int, Statm], now_s: float) -> Iterable[int]:
+    def _to_measure(self, statms: Mapping[int, Statm], now_s: float) -> Iterable[int]:
         """Return all processes when it is time or one came or went; else those whose file pages have moved."""
-        if seen.keys() != self._together or now_s - self._all_at >= self.exact_s:
-            return seen
-        return [pid for pid in seen if self._moved(seen, [pid]) > _MOVED_SHARE * self.used_bytes]
+        if statms.keys() != self._exact_pids or now_s - self._all_at >= self.exact_s:
+            return statms
+        return [pid for pid in statms if self._moved(statms, [pid]) > _MOVED_SHARE * self.used_bytes]
 
-    def _moved(self, seen: Mapping[int, Statm], pids: Iterable[int]) -> int:
-        return sum(abs(seen[pid].shared_bytes - self._basis[pid].shared_bytes) for pid in pids)
+    def _moved(self, statms: Mapping[int, Statm], pids: Iterable[int]) -> int:
+        return sum(abs(statms[pid].shared_bytes - self._basis[pid].shared_bytes) for pid in pids)
 
-    def _ask(self, seen: dict[int, Statm], pids: Iterable[int]) -> None:
-        """Their PSS; `seen` is brought up to the time after it."""
-        asked = set(pids)
-        if not asked:
+    def _measure_all(self, statms: dict[int, Statm], pids: Iterable[int]) -> None:
+        """Measure the PSS of these processes and update their `statms`."""
+        measured = set(pids)
+        if not measured:
             return
-        began_s = self._cpu()
-        if asked == seen.keys():
-            self._basis, self._together, self._all_at = {}, asked, self._clock()
-        for pid in asked:
-            self._measure(pid, seen)
-        self._credit_s -= self._cpu() - began_s
+        started_s = self._cpu()
+        if measured == statms.keys():
+            self._basis, self._exact_pids, self._all_at = {}, measured, self._clock()
+        for pid in measured:
+            self._measure(pid, statms)
+        self._credit_s -= self._cpu() - started_s
 
-    def _measure(self, pid: int, seen: dict[int, Statm]) -> None:
+    def _measure(self, pid: int, statms: dict[int, Statm]) -> None:
         """Measure the PSS of a process.
 
         The process may grow meanwhile, so its PSS is attributed to the middle of that time. If PSS is hidden, all
         resident memory counts.
         """
-        pss_bytes, before = self._meter.pss(pid), seen[pid]
+        pss_bytes, before = self._meter.pss(pid), statms[pid]
         after = self._meter.statm(pid) or Statm(0, 0)
         if pss_bytes is None:  # hidden, or it has just ended
             before = after
-        seen[pid] = after
+        statms[pid] = after
         resident = (before.resident_bytes + after.resident_bytes) // 2
         shared = (before.shared_bytes + after.shared_bytes) // 2
         self._basis[pid] = _Basis(resident if pss_bytes is None else pss_bytes, resident - shared, shared)

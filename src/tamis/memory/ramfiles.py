@@ -30,26 +30,26 @@ def parse_mounts(mountinfo: str) -> set[int]:
     >>> sorted(parse_mounts(table)) == [os.makedev(0, 24)]
     True
     """
-    found = set()
+    devices = set()
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) > 2 and kind and kind[0] in _KINDS:
             major, _, minor = fields[2].partition(":")
-            found.add(os.makedev(int(major), int(minor)))
-    return found
+            devices.add(os.makedev(int(major), int(minor)))
+    return devices
 
 
 def memory_devices() -> set[int]:
     return parse_mounts(meter.read_text("/proc/self/mountinfo") or "")
 
 
-def held_by(pids: Iterable[int], devices: set[int], but_not_in: Sequence[str] = ()) -> dict[str, int]:
+def bytes_by_file(pids: Iterable[int], devices: set[int], but_not_in: Sequence[str] = ()) -> dict[str, int]:
     """Return the in-memory files that these processes hold open without mapping them, with their bytes.
 
     Leaves out files in the folders `but_not_in`.
     """
-    found: dict[tuple[int, int], tuple[str, int]] = {}
+    sizes: dict[tuple[int, int], tuple[str, int]] = {}
     mapped: set[int] = set()
     for pid in pids:
         mapped |= {mapping.inode for mapping in meter.mappings(pid) if mapping.is_shared}
@@ -60,5 +60,5 @@ def held_by(pids: Iterable[int], devices: set[int], but_not_in: Sequence[str] = 
                     status = os.stat(f"/proc/{pid}/fd/{fd}")
                     inside = any(path.startswith(folder.rstrip("/") + "/") for folder in but_not_in)
                     if not inside and (status.st_dev in devices or path.startswith("/memfd:")):
-                        found[status.st_dev, status.st_ino] = path, status.st_blocks * 512
-    return {path: n_bytes for (_, inode), (path, n_bytes) in found.items() if n_bytes and inode not in mapped}
+                        sizes[status.st_dev, status.st_ino] = path, status.st_blocks * 512
+    return {path: n_bytes for (_, inode), (path, n_bytes) in sizes.items() if n_bytes and inode not in mapped}

@@ -107,34 +107,34 @@ class PeakCounter:
     def detach(self) -> None:
         """Forget the watches, which measure the parent, and the lock, which another thread may have held at a fork."""
         self.lock = threading.Lock()
-        self.watches: list[PeakWatch] = []
+        self.meters: list[PeakMeter] = []
 
-    def open(self, watch: PeakWatch) -> None:
+    def open(self, peak_meter: PeakMeter) -> None:
         """Reset the counter and add a watch."""
         with self.lock:
             self._fold()
             self.unreset_bytes = 0 if self._reset() else self._peak_bytes()
-            watch.peak_bytes = self.used_bytes()
-            self.watches.append(watch)
+            peak_meter.peak_bytes = self.used_bytes()
+            self.meters.append(peak_meter)
 
-    def close(self, watch: PeakWatch) -> None:
+    def close(self, peak_meter: PeakMeter) -> None:
         """Bring a watch up to date and remove it."""
         with self.lock:
             self._fold()
-            if watch in self.watches:
-                self.watches.remove(watch)
+            if peak_meter in self.meters:
+                self.meters.remove(peak_meter)
 
     def _fold(self) -> None:
-        if not self.watches:
+        if not self.meters:
             return
-        seen_bytes = self._peak_bytes()
-        if seen_bytes <= self.unreset_bytes:  # an old peak that could not be cleared: only the present use is known
-            seen_bytes = self.used_bytes()
-        for watch in self.watches:
-            watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+        peak = self._peak_bytes()
+        if peak <= self.unreset_bytes:  # an old peak that could not be cleared: only the present use is known
+            peak = self.used_bytes()
+        for peak_meter in self.meters:
+            peak_meter.peak_bytes = max(peak_meter.peak_bytes, peak)
 
 
-class PeakWatch:
+class PeakMeter:
     """The highest use between start() and stop(), nested and across threads; by default resident bytes.
 
     Every peak measured inside a process must go through this class, as the kernel keeps one peak per process.

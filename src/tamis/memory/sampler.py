@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from tamis.memory import meter
 from tamis.memory.pss_sum import EXACT_S, RESTLESS_S, PssSum
 
-LOOK_S, HURRIED_S = 0.02, 0.01
-_YOUNG_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
+SAMPLE_S, FAST_SAMPLE_S = 0.02, 0.01
+_START_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
 MARK_VARIABLE = "TAMIS_STARTED_BY"
 _TOKEN = os.urandom(8).hex()  # of this process: it is in the environment of every process that Tamis starts from here
 
@@ -39,14 +39,14 @@ class Mark:
         self._recent_bytes = max(self._recent_bytes, used_bytes)
         self.caller_bytes = max(self.caller_bytes, caller_bytes)
 
-    def take_recent(self) -> int:
+    def pop_recent(self) -> int:
         """Return the peak use since the last call."""
         recent, self._recent_bytes = self._recent_bytes, 0
         return recent
 
 
 class Sampler:
-    """Made by `watching`; `count_caller`: this process and all below it count, not only what Tamis starts."""
+    """Made by `record_peak`; `count_caller`: this process and all below it count, not only what Tamis starts."""
 
     def __init__(self, count_caller: bool, tally: PssSum | None = None) -> None:
         self._count_caller = count_caller
@@ -56,8 +56,8 @@ class Sampler:
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._pause_s = LOOK_S
-        self._thread = threading.Thread(target=self._keep_looking, name="tamis-sampler", daemon=True)
+        self._pause_s = SAMPLE_S
+        self._thread = threading.Thread(target=self._run, name="tamis-sampler", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -82,10 +82,10 @@ class Sampler:
         """Who started whom, at the last look."""
         return self._tally.parents
 
-    def look(self, insist: bool = False) -> None:
-        """Look now, whatever the thread does; `insist`: exactly."""
+    def sample(self, exact: bool = False) -> None:
+        """Look now, whatever the thread does; `exact`: exactly."""
         with self._lock:
-            peak = self._tally.look(insist)
+            peak = self._tally.sample(exact)
             caller = 0 if self._count_caller else (meter.statm() or meter.Statm(0, 0)).resident_bytes
             for mark in self._marks or [self._early]:
                 mark.note(peak, caller)
@@ -99,32 +99,32 @@ class Sampler:
                 mark.note(used_bytes, 0)
 
     def open_mark(self) -> Mark:
-        self.look(insist=True)
+        self.sample(exact=True)
         with self._lock:
             mark, self._early = self._early, Mark()
             self._marks.append(mark)
         return mark
 
     def close_mark(self, mark: Mark) -> None:
-        self.look(insist=True)
+        self.sample(exact=True)
         with self._lock:
             self._marks = [m for m in self._marks if m is not mark]
 
-    def hurry(self, wanted: bool) -> None:
+    def sample_faster(self, is_hurried: bool) -> None:
         """Look more often for a while: something may grow that nothing else bounds."""
-        self._pause_s = HURRIED_S if wanted else LOOK_S
-        self._tally.exact_s = RESTLESS_S if wanted else EXACT_S
+        self._pause_s = FAST_SAMPLE_S if is_hurried else SAMPLE_S
+        self._tally.exact_s = RESTLESS_S if is_hurried else EXACT_S
 
-    def listen(self, listener: Callable[[], None]) -> None:
+    def add_listener(self, listener: Callable[[], None]) -> None:
         """Have it called after every look, in the sampler's thread."""
         self._listeners.append(listener)
 
-    def unlisten(self, listener: Callable[[], None]) -> None:
+    def remove_listener(self, listener: Callable[[], None]) -> None:
         self._listeners = [each for each in self._listeners if each != listener]
 
-    def _keep_looking(self) -> None:
+    def _run(self) -> None:
         while not self._ended.wait(self._pause_s):
-            self.look()
+            self.sample()
 
 
 # -- one for each way of counting -------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def note_elsewhere(count_caller: bool, used_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def watching(count_caller: bool) -> Iterator[Mark]:
+def record_peak(count_caller: bool) -> Iterator[Mark]:
     """Yield a mark that records the peak memory use of the enclosed block."""
     sampler = begin(count_caller)
     mark = sampler.open_mark()
@@ -194,8 +194,8 @@ def is_marked(pid: int) -> bool | None:
 
 
 def _whole_tree() -> dict[int, int]:
-    own = os.getpid()
-    return {own: 0, **meter.descendants(own)}
+    self_pid = os.getpid()
+    return {self_pid: 0, **meter.descendants(self_pid)}
 
 
 class StartedProcesses:
@@ -203,24 +203,24 @@ class StartedProcesses:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: dict[int, bool] = {}
-        self._young: dict[int, float] = {}
+        self._is_ours: dict[int, bool] = {}
+        self._first_seen_s: dict[int, float] = {}
 
     def __call__(self) -> dict[int, int]:
         parents = meter.descendants()
-        own = os.getpid()
-        direct = [pid for pid, parent in parents.items() if parent == own]
-        self._known = {pid: ours for pid, ours in self._known.items() if pid in parents}
-        self._young = {pid: since for pid, since in self._young.items() if pid in parents}
-        found: dict[int, int] = {}
+        self_pid = os.getpid()
+        direct = [pid for pid, parent in parents.items() if parent == self_pid]
+        self._is_ours = {pid: ours for pid, ours in self._is_ours.items() if pid in parents}
+        self._first_seen_s = {pid: since for pid, since in self._first_seen_s.items() if pid in parents}
+        matching: dict[int, int] = {}
         for pid in direct:
-            if pid not in self._known:
+            if pid not in self._is_ours:
                 ours = bool(is_marked(pid))
-                if ours or self._clock() - self._young.setdefault(pid, self._clock()) > _YOUNG_S:
-                    self._known[pid] = ours
-            if self._known.get(pid):
-                found[pid] = own
+                if ours or self._clock() - self._first_seen_s.setdefault(pid, self._clock()) > _START_S:
+                    self._is_ours[pid] = ours
+            if self._is_ours.get(pid):
+                matching[pid] = self_pid
         for pid, parent in parents.items():  # parents come before their children
-            if parent in found:
-                found[pid] = parent
-        return found
+            if parent in matching:
+                matching[pid] = parent
+        return matching

@@ -142,7 +142,7 @@ def _numbers() -> dict[str, int] | None:
 
 def filter_program(numbers: dict[str, int]) -> bytes:
     """Classic BPF: jumps go forward only, by labels resolved here."""
-    ask = "notify"
+    trap = "notify"
     lines: list[tuple[int, int, str, str] | str] = [
         (_LOAD, 4, "", ""),
         (_EQUAL, numbers["arch"], "", "allow"),  # programs for another architecture are watched only
@@ -151,29 +151,29 @@ def filter_program(numbers: dict[str, int]) -> bytes:
     where = {
         "mmap": "mmap",
         "mremap": "mremap",
-        "shmget": ask,
+        "shmget": trap,
         "clone": "clone",
-        "fork": ask,
-        "vfork": ask,
-        "execve": ask,
-        "execveat": ask,
+        "fork": trap,
+        "vfork": trap,
+        "execve": trap,
+        "execveat": trap,
         "clone3": "unknown",
         "prlimit64": "prlimit",
         "setrlimit": "setrlimit",
     }
     lines += [(_EQUAL, numbers[name], label, "") for name, label in where.items() if name in numbers]
     lines += [(_RETURN, _ALLOW, "", "")]
-    lines += ["mmap", *_argument(3), (_ANY_BIT, _MAP_SHARED, ask, ""), (_ANY_BIT, _MAP_ANONYMOUS, "", ask)]
+    lines += ["mmap", *_argument(3), (_ANY_BIT, _MAP_SHARED, trap, ""), (_ANY_BIT, _MAP_ANONYMOUS, "", trap)]
     lines += [*_argument(2), (_ANY_BIT, _PROT_WRITE, "", "allow")]  # what is only reserved takes no memory
     lines += [
         *_argument(1, high=True),
-        (_AT_LEAST, 1, ask, ""),
+        (_AT_LEAST, 1, trap, ""),
         *_argument(1),
-        (_AT_LEAST, MIN_PRIVATE_BYTES, ask, "allow"),
+        (_AT_LEAST, MIN_PRIVATE_BYTES, trap, "allow"),
     ]
-    lines += ["mremap", *_argument(2, high=True), (_AT_LEAST, 1, ask, "")]
-    lines += [*_argument(2), (_AT_LEAST, MIN_GROWN_BYTES, ask, "allow")]
-    lines += ["clone", *_argument(0), (_ANY_BIT, _CLONE_THREAD, "allow", ask)]
+    lines += ["mremap", *_argument(2, high=True), (_AT_LEAST, 1, trap, "")]
+    lines += [*_argument(2), (_AT_LEAST, MIN_GROWN_BYTES, trap, "allow")]
+    lines += ["clone", *_argument(0), (_ANY_BIT, _CLONE_THREAD, "allow", trap)]
     lines += ["prlimit", *_argument(1), (_EQUAL, _RLIMIT_DATA, "", "allow")]
     lines += [*_argument(2), (_AT_LEAST, 1, "forbidden", "")]
     lines += [*_argument(2, high=True), (_AT_LEAST, 1, "forbidden", "allow")]
@@ -231,7 +231,7 @@ class Gate:
         except OSError:  # it was killed meanwhile
             return None
         identity, pid, _, number, _, _, *arguments = _NOTICE.unpack(buffer)
-        return asked(identity, pid, self._names.get(number, ""), arguments)
+        return gate_call(identity, pid, self._names.get(number, ""), arguments)
 
     @property
     def is_deserted(self) -> bool:
@@ -252,7 +252,7 @@ class Gate:
             fcntl.ioctl(self._fd, _SEND, bytearray(_ANSWER.pack(call.id, 0, error, flags)))
 
 
-def asked(identity: int, pid: int, name: str, arguments: list[int]) -> GateCall:
+def gate_call(identity: int, pid: int, name: str, arguments: list[int]) -> GateCall:
     """Return a description of a system call and of the memory it would add.
 
     >>> asked(7, 42, "mmap", [0, 5_000_000, 3, 0x21, 2**64 - 1, 0])  # anonymous and shared

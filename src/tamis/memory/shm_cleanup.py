@@ -23,23 +23,23 @@ Identity = tuple[int, int]  # device and inode
 
 def present(folder: str = SHARED_FOLDER) -> set[Identity]:
     """Return the identities (device and inode) of the files that are in `folder` now."""
-    found = set()
+    paths = set()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
-                found.add((status.st_dev, status.st_ino))
-    return found
+                paths.add((status.st_dev, status.st_ino))
+    return paths
 
 
 def mapped_by(pids: Iterable[int], folder: str = SHARED_FOLDER) -> set[str]:
     """Files of the folder itself (segments have no folders below it) that these processes have mapped."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for pid in pids:
         for path in _mapped_paths(pid):
             if os.path.dirname(path) == folder:
-                found.add(path)
-    return found
+                paths.add(path)
+    return paths
 
 
 def remove_files(paths: Collection[str], before: Collection[Identity]) -> list[str]:

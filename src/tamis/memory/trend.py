@@ -53,14 +53,14 @@ def fit(values: Sequence[float], step: float = 1.0) -> Fit:
     rising = sum(1 for s in slopes if s > 0) - sum(1 for s in slopes if s < 0)
     slopes.sort()
     slope = median(slopes)
-    rest = [y - slope * i for i, y in enumerate(values)]
-    variance = _variance(values) * _inflation(_ranks(rest))
+    residuals = [y - slope * i for i, y in enumerate(values)]
+    variance = _variance(values) * _inflation(_ranks(residuals))
     reach = _Z_BOUND * math.sqrt(variance)
     low = slopes[max(0, math.floor((len(slopes) - reach) / 2))]
     high = slopes[min(len(slopes) - 1, math.ceil((len(slopes) + reach) / 2))]
     z = (rising - (1 if rising > 0 else -1 if rising < 0 else 0)) / math.sqrt(variance) if variance else 0.0
-    centre = median(rest)
-    spread = 1.4826 * median(abs(r - centre) for r in rest)
+    centre = median(residuals)
+    spread = 1.4826 * median(abs(r - centre) for r in residuals)
     return Fit(slope / step, low / step, high / step, 0.5 * math.erfc(z / math.sqrt(2)), spread, n)
 
 

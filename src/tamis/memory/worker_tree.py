@@ -18,7 +18,7 @@ from typing import Protocol
 
 _CROWDED = 0.8
 _SPARE_BYTES = 1 << 20  # beside what is asked for
-_MAX_LOOKS = 3  # a child that was not seen by then has come and gone
+_MAX_SAMPLES = 3  # a child that was not seen by then has come and gone
 _MAX_REFUSED = 64  # members of whom it is remembered what they did not get
 LEAST_BYTES = 2_000_000  # with less for each a fork is refused: it could do nothing
 
@@ -38,7 +38,7 @@ class _ExpectedChild:
     parent: int
     start_bytes: int  # what it has from its parent and does not count
     reserved_bytes: int  # what it has and counts, and what it may allocate beyond that
-    n_looks: int = 0
+    n_samples: int = 0
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Promise:
     """A member may have so much: it counts until it has it, or does not come for it."""
 
     data_bytes: int
-    n_looks: int = 0
+    n_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FamilyMemory:
 
     peak_bytes: int = 0  # at most, beyond what it had at the grant; 0 if the worker was alone and had mapped nothing
     held_bytes: int = 0  # mapped, and by children: now
-    asked_bytes: int = 0  # and was not given, when it lacked most
+    requested_bytes: int = 0  # and was not given, when it lacked most
 
 
 @dataclass
@@ -73,11 +73,11 @@ class ProcessFamily:
         self.pid, self.cap_bytes, self.mapped_bytes = pid, 0, 0
         self._limits = limits
         self._starts = {pid: base_bytes}
-        self._given: dict[int, int] = {}  # limits as they were set
-        self._coming: list[_ExpectedChild] = []
+        self._limit_of: dict[int, int] = {}  # limits as they were set
+        self._expected: list[_ExpectedChild] = []
         self._promised: dict[int, _Promise] = {}
         self._new: set[int] = set()  # on their way through an exec: what they have allocated so far will be gone
-        self._before_bytes = self._worst_bytes = self._asked_bytes = 0  # since the last grant
+        self._before_bytes = self._worst_bytes = self._requested_bytes = 0  # since the last grant
         self._was_alone = True
         self._refused: dict[int, _Refusals] = {}
 
@@ -87,22 +87,22 @@ class ProcessFamily:
 
     @property
     def has_children(self) -> bool:
-        return len(self._starts) + len(self._coming) > 1
+        return len(self._starts) + len(self._expected) > 1
 
     def is_crowded(self, pid: int) -> bool:
         """Return True if a member has almost used up its limit."""
-        data, given, start = self._limits.data(pid), self._given.get(pid), self._starts.get(pid, 0)
-        return data is not None and given is not None and data - start > _CROWDED * (given - start)
+        data, limit, start = self._limits.data(pid), self._limit_of.get(pid), self._starts.get(pid, 0)
+        return data is not None and limit is not None and data - start > _CROWDED * (limit - start)
 
     @property
     def account(self) -> FamilyMemory:
         """Told of a unit when it is over, whether it was done or failed."""
         if self._was_alone:
-            return FamilyMemory(asked_bytes=self._asked_bytes)
+            return FamilyMemory(requested_bytes=self._requested_bytes)
         data = self._data()
-        own = data.get(self.pid, 0) - self._starts[self.pid]
+        grown = data.get(self.pid, 0) - self._starts[self.pid]
         peak = max(0, self._worst_bytes - self._before_bytes)
-        return FamilyMemory(peak, max(0, self._taken(data) - own), self._asked_bytes)
+        return FamilyMemory(peak, max(0, self._used_bytes(data) - grown), self._requested_bytes)
 
     def refuse(self, pid: int, n_bytes: int) -> None:
         """Record that a member was refused `n_bytes`, and estimate from it what all members lack.
@@ -110,20 +110,20 @@ class ProcessFamily:
         Each refused member may request this much at once, and so may its siblings, which had no time to. (A child
         of a pool that has failed takes the next piece of work and fails again, instead of another child.)
         """
-        seen = self._refused.setdefault(pid, _Refusals(0, 0))
-        seen.n, seen.n_bytes = seen.n + 1, max(seen.n_bytes, n_bytes)
+        refusals = self._refused.setdefault(pid, _Refusals(0, 0))
+        refusals.n, refusals.n_bytes = refusals.n + 1, max(refusals.n_bytes, n_bytes)
         if len(self._refused) > _MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
         children = [r for member, r in self._refused.items() if member != self.pid]
         n_likely = min(len(self._starts) - 1, sum(r.n for r in children))
         likely = max(sum(r.n_bytes for r in children), n_likely * max((r.n_bytes for r in children), default=0))
-        own = self._refused.get(self.pid)
-        self._note_need(likely + (own.n_bytes if own is not None else 0))
+        worker_refusals = self._refused.get(self.pid)
+        self._note_need(likely + (worker_refusals.n_bytes if worker_refusals is not None else 0))
 
-    def _note_need(self, asked_bytes: int = 0) -> None:
-        taken = self._taken(self._data())
-        if taken + asked_bytes > self._worst_bytes + self._asked_bytes:
-            self._worst_bytes, self._asked_bytes = taken, asked_bytes
+    def _note_need(self, requested_bytes: int = 0) -> None:
+        used = self._used_bytes(self._data())
+        if used + requested_bytes > self._worst_bytes + self._requested_bytes:
+            self._worst_bytes, self._requested_bytes = used, requested_bytes
 
     def allocate(self, pid: int, n_bytes: int) -> bool:
         """Return True if a member can allocate `n_bytes` at once.
@@ -131,9 +131,9 @@ class ProcessFamily:
         If necessary, the other members get less until it has.
         """
         data = self._data()
-        if pid not in data or data[pid] + n_bytes <= self._given.get(pid, 0):
+        if pid not in data or data[pid] + n_bytes <= self._limit_of.get(pid, 0):
             return True
-        if self._room(data) < n_bytes + _SPARE_BYTES or not self.has_children:
+        if self._free_bytes(data) < n_bytes + _SPARE_BYTES or not self.has_children:
             return False
         self._promised[pid] = _Promise(data[pid] + n_bytes + _SPARE_BYTES)
         self.share()
@@ -145,8 +145,8 @@ class ProcessFamily:
         self.share()
         self._refused = {}
         self._was_alone = not self.has_children and not self.mapped_bytes
-        self._before_bytes = self._worst_bytes = self._taken(self._data())
-        self._asked_bytes = 0
+        self._before_bytes = self._worst_bytes = self._used_bytes(self._data())
+        self._requested_bytes = 0
 
     def share(self) -> None:
         """Divide what is left among all members."""
@@ -155,9 +155,9 @@ class ProcessFamily:
             return
         for raising in (False, True):  # reductions first: in between no share may be held twice
             data = self._data()
-            each = self._room(data) // max(1, len(data))
+            each = self._free_bytes(data) // max(1, len(data))
             for pid, n_bytes in data.items():
-                if (n_bytes + each >= self._given.get(pid, 0)) is raising:
+                if (n_bytes + each >= self._limit_of.get(pid, 0)) is raising:
                     self._set(pid, n_bytes + each)
 
     def map(self, n_bytes: int) -> bool:
@@ -165,7 +165,7 @@ class ProcessFamily:
         self.mapped_bytes += n_bytes
         self.share()
         data = self._data()
-        if self._room(data) >= 0 and all(n <= self._given.get(pid, n) for pid, n in data.items()):
+        if self._free_bytes(data) >= 0 and all(n <= self._limit_of.get(pid, n) for pid, n in data.items()):
             self._was_alone = False
             self._note_need()
             return True
@@ -186,14 +186,14 @@ class ProcessFamily:
         """
         self._promised.pop(pid, None)  # it would be its child's as well
         data = self._data()
-        own = data.get(pid, 0)
-        start = min(own, self._starts.get(pid, 0)) if copies else own
-        each = (self._room(data) - (own - start)) // (len(data) + 1)
+        data_bytes = data.get(pid, 0)
+        start = min(data_bytes, self._starts.get(pid, 0)) if copies else data_bytes
+        each = (self._free_bytes(data) - (data_bytes - start)) // (len(data) + 1)
         self._was_alone = False
         if each < LEAST_BYTES:
-            self.refuse(pid, (own - start + LEAST_BYTES) * max(1, len(data) - 1))  # it may want as many again
+            self.refuse(pid, (data_bytes - start + LEAST_BYTES) * max(1, len(data) - 1))  # it may want as many again
             return False
-        self._coming.append(_ExpectedChild(pid, start, own - start + each))
+        self._expected.append(_ExpectedChild(pid, start, data_bytes - start + each))
         self.share()
         return True
 
@@ -202,10 +202,10 @@ class ProcessFamily:
         if pid == self.pid:
             return
         if pid not in self._starts:
-            self._coming = self._coming[1:]
+            self._expected = self._expected[1:]
         self._new.add(pid)
         self._starts[pid] = 0
-        self._given[pid] = 0
+        self._limit_of[pid] = 0
         self.share()
 
     def update(self, parents: Mapping[int, int]) -> None:
@@ -214,17 +214,17 @@ class ProcessFamily:
         starts = {pid: start for pid, start in self._starts.items() if pid in parents or pid == self.pid}
         for pid, parent in parents.items():
             if pid not in starts:
-                fork = next((c for c in self._coming if c.parent == parent), None)
+                fork = next((c for c in self._expected if c.parent == parent), None)
                 starts[pid] = self._starts[self.pid] if fork is None else fork.start_bytes
-                self._coming = [c for c in self._coming if c is not fork]
-        for child in self._coming:
-            child.n_looks += 1
+                self._expected = [c for c in self._expected if c is not fork]
+        for child in self._expected:
+            child.n_samples += 1
         for promise in self._promised.values():
-            promise.n_looks += 1
-        self._coming = [c for c in self._coming if c.n_looks < _MAX_LOOKS]
-        self._promised = {i: p for i, p in self._promised.items() if p.n_looks < _MAX_LOOKS and i in starts}
+            promise.n_samples += 1
+        self._expected = [c for c in self._expected if c.n_samples < _MAX_SAMPLES]
+        self._promised = {i: p for i, p in self._promised.items() if p.n_samples < _MAX_SAMPLES and i in starts}
         self._starts = starts
-        self._given = {pid: n for pid, n in self._given.items() if pid in starts}
+        self._limit_of = {pid: n for pid, n in self._limit_of.items() if pid in starts}
         self._new &= starts.keys()
         if had_children or self.has_children:
             self._was_alone = False
@@ -233,22 +233,22 @@ class ProcessFamily:
 
     # -- inside -------------------------------------------------------------------------------------------------------
     def _data(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for pid in self._starts:
             n_bytes = self._limits.data(pid)
             if n_bytes is None:
                 continue
-            if pid in self._new and n_bytes > self._given.get(pid, 0):
+            if pid in self._new and n_bytes > self._limit_of.get(pid, 0):
                 n_bytes = 0  # still the old program
             if pid in self._promised:
                 n_bytes = max(n_bytes, self._promised[pid].data_bytes)
-            found[pid] = n_bytes
-        return found
+            sizes[pid] = n_bytes
+        return sizes
 
-    def _room(self, data: Mapping[int, int]) -> int:
-        return self.cap_bytes - self._taken(data) - sum(child.reserved_bytes for child in self._coming)
+    def _free_bytes(self, data: Mapping[int, int]) -> int:
+        return self.cap_bytes - self._used_bytes(data) - sum(child.reserved_bytes for child in self._expected)
 
-    def _taken(self, data: Mapping[int, int]) -> int:
+    def _used_bytes(self, data: Mapping[int, int]) -> int:
         grown = 0
         for pid, n_bytes in data.items():
             since = n_bytes - self._starts[pid]
@@ -257,6 +257,6 @@ class ProcessFamily:
 
     def _set(self, pid: int, n_bytes: int) -> None:
         n_bytes = max(0, n_bytes)
-        if self._given.get(pid) != n_bytes:
-            self._given[pid] = n_bytes
+        if self._limit_of.get(pid) != n_bytes:
+            self._limit_of[pid] = n_bytes
             self._limits.limit(pid, n_bytes)

@@ -32,7 +32,7 @@ from tamis.errors import TamisError, UsageError
 from tamis.memory import meter
 from tamis.memory.budget import describe_limits, find_budget
 from tamis.memory.gpu import device_names
-from tamis.memory.sampler import Mark, watching
+from tamis.memory.sampler import Mark, record_peak
 
 _POLL_S, _USE_S, _BEAT_S = 0.04, 0.05, 1.0
 _SEEN_S = float(os.environ.get("TAMIS_SEEN_S", 20.0))  # a shared file system may show a new file late
@@ -149,7 +149,7 @@ class Agent:
         if use == self._last_use and now_s - self._reported_s < _BEAT_S:
             return
         self._reported_s, self._last_use = now_s, use
-        peak = max(self._mark.take_recent(), used) + others
+        peak = max(self._mark.pop_recent(), used) + others
         self.channel.send(m.MemoryUse(peak, sorted(by_worker.items())))
 
 
@@ -227,7 +227,7 @@ def main() -> None:
     if not prove(sock, spec.token, "agent", "driver"):
         raise SystemExit("the driver does not know this agent")
     configure_socket(sock)
-    with watching(True) as mark:
+    with record_peak(True) as mark:
         agent = Agent(sock, mark)
         agent.channel.send(describe_node(spec))
         agent.run()

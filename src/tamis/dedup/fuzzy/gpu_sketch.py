@@ -65,10 +65,10 @@ class GpuSketcher:
             import cupy
         except ImportError:
             raise _missing() from None
-        from tamis.memory.device_limits import limit_cupy, told
+        from tamis.memory.device_limits import assigned_limit, limit_cupy
 
         self._cupy = cupy
-        limit_cupy(cupy, told())
+        limit_cupy(cupy, assigned_limit())
         options = ("--std=c++17", *definitions(sketch))
         code = SOURCE.read_text(encoding="utf-8")
         self._kernel = cupy.RawModule(code=code, options=options, backend="nvrtc").get_function("sketches")

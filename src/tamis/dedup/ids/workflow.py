@@ -193,7 +193,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
         `settings` are those of a run: memory="1GB", workers, scratch, fresh.
         """
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
         made = copy.copy(self)
         made.input_path = absolute(files_of(tasks)) if tasks else self.input_path
@@ -204,5 +204,5 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         found = made.remove(executor, progress=progress, **settings)
         if found.summary.get("n_by_shared_ids"):
             warnings.warn(f"{_WHO}: {by_shared_ids(found.summary)}", stacklevel=2)
-        removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - began_s}
+        removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - started_s}
         return DocumentedResult("text_duplicates_removal", found, {}, removed)

@@ -134,7 +134,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
 
         `settings` are those of a run: memory="1GB", workers, scratch, fresh.
         """
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         tasks, executor = tasks_and_executor(self.who, initial_tasks, executor)
         made = copy.copy(self)
         if tasks:
@@ -143,14 +143,14 @@ class FindingWorkflow(InOneCall, WorkflowBase):
             os.makedirs(self.cache_path, exist_ok=True)
         with environment(self.env_vars):
             found = made.find(executor, progress, dict(settings))
-        identified_s = time.monotonic() - began_s
+        identified_s = time.monotonic() - started_s
         metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
         written, ids = {}, self.ids()
         if ids is not None and ids.is_asked and found.status != "shard":
             written["identification"] = ids.tasks()
             if ids.generator is not None:
                 metadata["id_generator_path"] = ids.generator
-        metadata["total_time"] = time.monotonic() - began_s
+        metadata["total_time"] = time.monotonic() - started_s
         return DocumentedResult(f"{self.kind.name}_deduplication", found, written, metadata)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Remembered(PositionTableStage):
     """Drops what the stage of this name dropped in an earlier pass, for the same rules with the same values.
 
-    `told`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
+    `assigned_limit`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
     """
 
     table: str

@@ -13,7 +13,7 @@ from typing import Any
 from tamis.engine.ledger import Ledger
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
-from tamis.memory.gpu import GpuLook
+from tamis.memory.gpu import GpuSample
 
 _UNITS_OF_FEW = 50  # done by fewer workers than planned: no more will come
 
@@ -22,13 +22,13 @@ class GpuUse:
     def __init__(self, past: Ledger) -> None:
         self._past = past
         self._busy: dict[int, list[float]] = {}  # by device: sum of busy shares, number of looks
-        self._last: dict[int, GpuLook] = {}
+        self._last: dict[int, GpuSample] = {}
         self._is_warm = False
         self._n_warm: Counter[int] = Counter()  # by device: looks since then
         self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
         self._told: dict[str, Any] = {}
 
-    def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
+    def sample(self, gpus: Sequence[GpuSample], s: Supervisor) -> None:
         """Count samples from the first units of the GPU workers (loading is no waiting) until no work is left.
 
         Until all of them have, what the first ones do is the best that there is to tell; once they have, it is

@@ -27,7 +27,7 @@ from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Mode, PieceKind, Unit
 from tamis.engine.workers_interface import Workers
-from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
+from tamis.memory.gpu import GpuSample, GpuSource, find_gpus
 from tamis.memory.machine import MachineReader, folder_bytes, free_bytes
 from tamis.memory.sampler import Mark
 
@@ -73,7 +73,7 @@ class MonitoredRun:
     count_caller: bool = False
     mark: Mark = field(default_factory=Mark)  # the peaks of this run
     about: Mapping[str, Any] = field(default_factory=dict)
-    began_s: float = field(default_factory=time.monotonic)  # of the run
+    started_s: float = field(default_factory=time.monotonic)  # of the run
 
 
 class Monitor:
@@ -99,7 +99,7 @@ class Monitor:
         self._sampled_s = self._detailed_s = float("-inf")
         self._progress_s = time.monotonic()
         self._scratch_bytes = 0
-        self._seen_gpus: list[GpuLook] = []
+        self._seen_gpus: list[GpuSample] = []
         self._use = GpuUse(past)
         self._has_output = False
         db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
@@ -134,7 +134,7 @@ class Monitor:
         self._progress_s = time.monotonic()
         if not self._has_output:
             self._has_output = True
-            self._db.about({"first_output_s": round(self._progress_s - self._place.began_s, 3)})
+            self._db.about({"first_output_s": round(self._progress_s - self._place.started_s, 3)})
         if self._cells is not None:
             self._cells.commit(result.covered, self._bad_shares.pop(result.partition, 0.0))
 
@@ -165,7 +165,7 @@ class Monitor:
 
     def _detail(self, at: float, s: Supervisor, workers: Workers) -> None:
         segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
-        for process in self._tree.look(workers.pids(), segments):
+        for process in self._tree.sample(workers.pids(), segments):
             self._db.put("processes", at=at, **process)
         for row in self._costs.rows():
             self._db.put("stages", at=at, **row)
@@ -174,20 +174,20 @@ class Monitor:
             s.queue.scratch.total_bytes + s.queue.unsynced_bytes if self._place.folders else 0,
         )
         self._look_at_gpus(at, s)
-        self._db.replace("nodes", self._nodes.look(at, s))
+        self._db.replace("nodes", self._nodes.sample(at, s))
         self._draw_cells(s)
 
     def _look_at_gpus(self, at: float, s: Supervisor) -> None:
         self._use.count(s)
         if self._gpus is not None:
-            self._seen_gpus = self._gpus.look()
-            self._use.look(self._seen_gpus, s)
+            self._seen_gpus = self._gpus.sample()
+            self._use.sample(self._seen_gpus, s)
         if (told := self._use.changed()) is not None:
             self._db.about({"gpu": told})
         for gpu in self._seen_gpus:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 
-    def _about_gpu(self, gpu: GpuLook) -> dict[str, Any]:
+    def _about_gpu(self, gpu: GpuSample) -> dict[str, Any]:
         known = {name: value for name, value in vars(gpu).items() if name != "processes"}
         return {**known, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
 
@@ -204,8 +204,8 @@ class Monitor:
     def _totals(self, state: Mapping[str, Any], s: Supervisor) -> dict[str, Any]:
         return {
             **state,
-            **vars(self._machine.look()),
-            "peak_bytes": max(self._place.mark.take_recent(), int(state["used_bytes"])),
+            **vars(self._machine.sample()),
+            "peak_bytes": max(self._place.mark.pop_recent(), int(state["used_bytes"])),
             "queue_bytes": s.queue.scratch.total_bytes,
             "scratch_bytes": self._scratch_bytes,
             "disk_free_bytes": free_bytes([self._place.output, *self._place.folders]),

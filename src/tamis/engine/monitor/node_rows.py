@@ -17,7 +17,7 @@ class NodeRows:
         self._earlier: Counter[int] = Counter()  # units that nodes did under supervisors before this one
         self._seen: dict[int, int] = {}
 
-    def look(self, at: float, s: Supervisor) -> list[Row]:
+    def sample(self, at: float, s: Supervisor) -> list[Row]:
         """Rows of the table `nodes` that have changed or may have."""
         rows: list[Row] = []
         for node in s.pool.nodes.values():

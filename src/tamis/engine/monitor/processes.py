@@ -35,7 +35,7 @@ class ProcessTree:
     def n_processes(self) -> int:
         return len(self.pids)
 
-    def look(self, workers: Mapping[int, int], used: Mapping[int, tuple[int | None, int]]) -> list[dict[str, Any]]:
+    def sample(self, workers: Mapping[int, int], used: Mapping[int, tuple[int | None, int]]) -> list[dict[str, Any]]:
         """Rows of the table `processes`. `workers`: number -> pid; `used`: number -> (segment, bytes as measured)."""
         self._find_servers(list(workers.values()))
         self._age += 1

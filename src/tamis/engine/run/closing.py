@@ -155,7 +155,7 @@ class RunCloser:
             context.dir.target,
             past.ledger,
             share,
-            seconds=time.monotonic() - context.began_s,
+            seconds=time.monotonic() - context.started_s,
             has_writer=context.job.writer is not None,
             n_files=past.n_files,
             passed_over=context.inputs.files.skipped.to_list(),

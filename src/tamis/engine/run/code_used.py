@@ -28,18 +28,18 @@ def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
     Includes the functions and objects that the stage holds and what these use of their own packages. Leaves out the
     class of the stage itself, and everything that belongs to Tamis.
     """
-    seen: dict[str, Any] = {}
-    waiting = list({id(thing): thing for thing in _held([type(stage), vars(stage)], _DEPTH)}.values())
-    first = {_name(thing) for thing in waiting}
-    while waiting and len(seen) < _MOST:
-        thing = waiting.pop()
-        if _name(thing) not in seen and _is_users(thing):
-            seen[_name(thing)] = thing
-            waiting += [used for used in _used_by(thing) if _package(used) == _package(thing)]
-    return {name: source(seen[name]) for name in sorted(seen.keys() - first)}
+    sources: dict[str, Any] = {}
+    waiting = list({id(obj): obj for obj in _members([type(stage), vars(stage)], _DEPTH)}.values())
+    first = {_name(obj) for obj in waiting}
+    while waiting and len(sources) < _MOST:
+        obj = waiting.pop()
+        if _name(obj) not in sources and _is_user_code(obj):
+            sources[_name(obj)] = obj
+            waiting += [used for used in _used_by(obj) if _package(used) == _package(obj)]
+    return {name: source(sources[name]) for name in sorted(sources.keys() - first)}
 
 
-def _held(values: Iterable[Any], depth: int) -> Iterator[Any]:
+def _members(values: Iterable[Any], depth: int) -> Iterator[Any]:
     """Yield the functions and classes of the values that a stage holds, also in lists, sets and values of dicts.
 
     The same one may be yielded repeatedly. There may be millions of values, most of them texts and numbers, and a
@@ -49,24 +49,24 @@ def _held(values: Iterable[Any], depth: int) -> Iterator[Any]:
         if isinstance(value, _PLAIN) or not depth:
             continue
         if isinstance(value, (list, tuple, set, frozenset)):
-            yield from _held(value, depth - 1)
+            yield from _members(value, depth - 1)
         elif isinstance(value, dict):
-            yield from _held(value.values(), depth - 1)
+            yield from _members(value.values(), depth - 1)
         elif isinstance(value, functools.partial):
-            yield from _held((value.func, value.args, value.keywords), depth - 1)
+            yield from _members((value.func, value.args, value.keywords), depth - 1)
         elif isinstance(value, types.MethodType):
-            yield from _held((value.__func__, value.__self__), depth - 1)
+            yield from _members((value.__func__, value.__self__), depth - 1)
         elif inspect.isfunction(value) or inspect.isclass(value):
             yield value
         elif not inspect.isroutine(value) and not inspect.ismodule(value):
             yield type(value)
 
 
-def _used_by(thing: Any) -> Iterator[Any]:
+def _used_by(obj: Any) -> Iterator[Any]:
     """Yield what the code of a function, or of a class's methods, calls by name, and a class's base classes."""
-    if inspect.isclass(thing):
-        yield from thing.__bases__
-        for member in vars(thing).values():
+    if inspect.isclass(obj):
+        yield from obj.__bases__
+        for member in vars(obj).values():
             if isinstance(member, property):
                 member = member.fget
             elif isinstance(member, (staticmethod, classmethod)):
@@ -74,15 +74,17 @@ def _used_by(thing: Any) -> Iterator[Any]:
             if inspect.isfunction(member):
                 yield from _used_by(member)
         return
-    function = _unwrapped(thing)
+    function = _unwrapped(obj)
     names = [name for code in _codes(function.__code__) for name in code.co_names]
-    known = function.__globals__
+    global_names = function.__globals__
     for name in dict.fromkeys(names):
-        found = known.get(name)
-        if inspect.isfunction(found) or inspect.isclass(found):
-            yield found
-        elif inspect.ismodule(found):  # helpers.clean(text)
-            yield from (f for f in (vars(found).get(n) for n in names) if inspect.isfunction(f) or inspect.isclass(f))
+        global_value = global_names.get(name)
+        if inspect.isfunction(global_value) or inspect.isclass(global_value):
+            yield global_value
+        elif inspect.ismodule(global_value):  # helpers.clean(text)
+            yield from (
+                f for f in (vars(global_value).get(n) for n in names) if inspect.isfunction(f) or inspect.isclass(f)
+            )
 
 
 def _unwrapped(function: types.FunctionType) -> types.FunctionType:
@@ -106,18 +108,18 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def _package(thing: Any) -> str:
-    return str(getattr(thing, "__module__", "") or "").partition(".")[0]
+def _package(obj: Any) -> str:
+    return str(getattr(obj, "__module__", "") or "").partition(".")[0]
 
 
-def _is_users(thing: Any) -> bool:
+def _is_user_code(obj: Any) -> bool:
     """Return True if the thing is defined in a module of the user's.
 
     That is a script, a notebook, or a file outside the folders into which Python and pip install.
     """
-    if _package(thing) in ("__main__", "tamis"):
-        return _package(thing) == "__main__"
-    file = getattr(sys.modules.get(thing.__module__ or ""), "__file__", None)
+    if _package(obj) in ("__main__", "tamis"):
+        return _package(obj) == "__main__"
+    file = getattr(sys.modules.get(obj.__module__ or ""), "__file__", None)
     return (
         file is not None
         and not file.startswith(_STDLIB)
@@ -125,5 +127,5 @@ def _is_users(thing: Any) -> bool:
     )
 
 
-def _name(thing: Any) -> str:
-    return f"{thing.__module__}.{thing.__qualname__}"
+def _name(obj: Any) -> str:
+    return f"{obj.__module__}.{obj.__qualname__}"

@@ -20,22 +20,22 @@ from tamis.memory import meter
 from tamis.memory.release import hygiene_env
 from tamis.sizes import format_size
 
-_TELL_S = 0.2
-Tell = Callable[[dict[str, Any]], None]
+_REPORT_S = 0.2
+Report = Callable[[dict[str, Any]], None]
 
 
-def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool, tell: Tell | None = None) -> None:
+def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool, report: Report | None = None) -> None:
     """Have the missing kernels of these groups compiled.
 
-    `tell` is called with how far it is; without it one line goes to stderr.
+    `report` is called with how far it is; without it one line goes to stderr.
 
     BudgetError, with what to do, where compiling does not fit: the caller and the processes that compile are all there
     is then.
     """
     if library.are_ready(groups):
         return
-    own_bytes = (meter.pss() or 0) if count_caller else 0
-    needed = math.ceil((own_bytes + NEED_BYTES) / 1e6) * 1_000_000
+    caller_bytes = (meter.pss() or 0) if count_caller else 0
+    needed = math.ceil((caller_bytes + NEED_BYTES) / 1e6) * 1_000_000
     if budget_bytes < needed:
         raise BudgetError(
             f"kernels must be compiled first, which takes {format_size(needed)}, and the memory budget is "
@@ -43,13 +43,13 @@ def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool
             "compile them beforehand (python -m tamis.kernels.compile), or give that much"
         )
     with Compilation(groups, environ=hygiene_env(os.environ)) as compilation:
-        if tell is None:
+        if report is None:
             print(announcement(compilation), file=sys.stderr, flush=True)
         else:
-            tell(_state(compilation))
-        while not compilation.wait(_TELL_S):
-            if tell is not None:
-                tell(_state(compilation))
+            report(_state(compilation))
+        while not compilation.wait(_REPORT_S):
+            if report is not None:
+                report(_state(compilation))
 
 
 def _state(compilation: Compilation) -> dict[str, Any]:

@@ -25,29 +25,29 @@ def is_full(error: OSError | str) -> bool:
     return any(os.strerror(code) in error for code in _FULL)
 
 
-def no_room(why: str, places: Sequence[str]) -> BudgetError:
+def no_room(reason: str, folders: Sequence[str]) -> BudgetError:
     """Return the error to raise for a full disk.
 
-    `places`: folders that the run writes to; the message names the one with the least free space.
+    `folders`: folders that the run writes to; the message names the one with the least free space.
     """
-    free = {place: _free(place) for place in places if os.path.isdir(place)}
-    place = min(free, key=lambda p: free[p], default="")
-    room = f"{format_size(free[place])} are free in {place}. " if place else ""
-    return BudgetError(f"{why}. {room}{_KEPT}: make room and run the same command again")
+    free = {folder: _free_bytes(folder) for folder in folders if os.path.isdir(folder)}
+    folder = min(free, key=lambda p: free[p], default="")
+    free_text = f"{format_size(free[folder])} are free in {folder}. " if folder else ""
+    return BudgetError(f"{reason}. {free_text}{_KEPT}: make room and run the same command again")
 
 
-def explained(exc: OSError, places: Sequence[str]) -> TamisError:
+def explained(exc: OSError, folders: Sequence[str]) -> TamisError:
     """Convert an error of the operating system to the error that it means for a run."""
     if isinstance(exc, TamisError):
         return exc  # a store's, which says what to do
-    what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
+    description = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
     if is_full(exc):
-        return no_room(what, places)
-    return TamisError(f"{what}. {_KEPT}: fix that and run the same command again")
+        return no_room(description, folders)
+    return TamisError(f"{description}. {_KEPT}: fix that and run the same command again")
 
 
-def _free(place: str) -> int:
+def _free_bytes(folder: str) -> int:
     try:
-        return shutil.disk_usage(place).free
+        return shutil.disk_usage(folder).free
     except OSError:
         return 0

@@ -89,9 +89,9 @@ class EventLoop:
                 for worker in alive:
                     self.workers.kill(worker)
 
-    def stop(self, why: str) -> None:
+    def stop(self, reason: str) -> None:
         """End early: workers are killed, commits under way are finished."""
-        self.act(self.supervisor.handle(StopRequested(why), time.monotonic()))
+        self.act(self.supervisor.handle(StopRequested(reason), time.monotonic()))
         deadline = time.monotonic() + STOP_S
         while not self.supervisor.finished and time.monotonic() < deadline:
             self.step()
@@ -129,9 +129,9 @@ class EventLoop:
         n_splits = self.supervisor.status.counters.splits
         actions = self._decide(event, now)
         if unit is not None:
-            said = event.message if isinstance(event, Received) else None
-            if isinstance(said, Done) and said.fence == fence:
-                self.monitor.done(said)
+            message = event.message if isinstance(event, Received) else None
+            if isinstance(message, Done) and message.fence == fence:
+                self.monitor.done(message)
             elif self.supervisor.status.counters.splits > n_splits:
                 self.monitor.split(unit)
         return actions
@@ -159,8 +159,8 @@ class EventLoop:
                     {"text": f"node {name} has joined: {spec.n_slots} workers", "node": name, "up": True},
                 )
                 return self.supervisor.handle(NodeJoined(spec), now)
-            case NodeDown(node, name, why):
-                self.observe(EventKind.NODE, {"text": f"node {name} is gone: {why}", "node": name, "up": False})
+            case NodeDown(node, name, reason):
+                self.observe(EventKind.NODE, {"text": f"node {name} is gone: {reason}", "node": name, "up": False})
                 return self.supervisor.handle(NodeLost(node), now)
 
     def act(self, actions: list[Action]) -> None:
@@ -179,8 +179,8 @@ class EventLoop:
                     self.workers.send(worker, messages.Trim())
                 case do.StopWorker(worker):
                     self.workers.send(worker, messages.Exit())
-                case do.KillWorker(worker, why):
-                    self.observe(EventKind.KILL, {"worker": worker, "why": str(why)})
+                case do.KillWorker(worker, reason):
+                    self.observe(EventKind.KILL, {"worker": worker, "why": str(reason)})
                     self.workers.kill(worker)
                 case do.CommitPartition() | do.ReplaceFile():
                     if isinstance(action, do.CommitPartition):

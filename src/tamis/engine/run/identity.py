@@ -44,7 +44,7 @@ _FILES = "model files"
 # Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
 # model may bring code along (which counts by its files).
 _NO_EFFECT = {"told", "trust_remote_code"}
-_OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
+_TAMIS_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
 def describe_job(job: Job, extra: Mapping[str, Any]) -> list[StageDescription]:
@@ -63,10 +63,10 @@ def differences(before: Sequence[StageDescription], now: Sequence[StageDescripti
 
 def _stage_differences(old: StageDescription, new: StageDescription) -> list[str]:
     clauses = []
-    is_own = new.stage.startswith("tamis.")
+    is_tamis = new.stage.startswith("tamis.")
     for key in sorted({*old.params, *new.params}):
         a, b = old.params.get(key), new.params.get(key)
-        is_equal = is_same_model(a, b) if key == _FILES else a == b or (is_own and key in _NO_EFFECT)
+        is_equal = is_same_model(a, b) if key == _FILES else a == b or (is_tamis and key in _NO_EFFECT)
         if not is_equal:
             clauses.append(f"{new.stage}: {key} was {a!r} and is {b!r}")
     if old.source != new.source:
@@ -97,8 +97,8 @@ def comparable(stages: Sequence[StageDescription]) -> list[StageDescription]:
 
 
 def _class_name(path: str) -> str:
-    own = _OWN_CLASS.fullmatch(path)
-    return own[1] + own[2] if own else path
+    attributes = _TAMIS_CLASS.fullmatch(path)
+    return attributes[1] + attributes[2] if attributes else path
 
 
 def _without_modules(value: Any) -> Any:
@@ -124,28 +124,28 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> StageDescription:
     return StageDescription(f"{cls.__module__}.{cls.__qualname__}", params, _source(cls), code_used(stage, _source))
 
 
-def _source(thing: Any) -> str:
+def _source(obj: Any) -> str:
     """Hash of the source code; code of Tamis itself counts by its name only (a new version may resume an old run)."""
-    if getattr(thing, "__module__", "").split(".")[0] == "tamis":
+    if getattr(obj, "__module__", "").split(".")[0] == "tamis":
         return ""
     try:
-        text = _text(thing)
+        text = _text(obj)
     except (OSError, TypeError, ValueError, KeyError, SyntaxError):
-        code = getattr(thing, "__code__", None)
-        text = code.co_code.hex() + repr(code.co_names) if code is not None else getattr(thing, "__qualname__", "")
+        code = getattr(obj, "__code__", None)
+        text = code.co_code.hex() + repr(code.co_names) if code is not None else getattr(obj, "__qualname__", "")
     return _hash(text.encode("utf-8", "surrogatepass"))
 
 
-def _text(thing: Any) -> str:
+def _text(obj: Any) -> str:
     """Return the source of a function or class, like inspect.getsource.
 
     Before Python 3.13, inspect.getsource parses the whole module again for each class.
     """
-    thing = inspect.unwrap(thing)
-    if not inspect.isclass(thing):
-        return inspect.getsource(thing)
-    lines, _ = inspect.findsource(sys.modules[thing.__module__])
-    first = vars(thing).get("__firstlineno__") or _first_lines("".join(lines)).get(thing.__qualname__)
+    obj = inspect.unwrap(obj)
+    if not inspect.isclass(obj):
+        return inspect.getsource(obj)
+    lines, _ = inspect.findsource(sys.modules[obj.__module__])
+    first = vars(obj).get("__firstlineno__") or _first_lines("".join(lines)).get(obj.__qualname__)
     if first is None:
         raise OSError("class not found")
     return "".join(inspect.getblock(lines[first - 1 :]))
@@ -162,17 +162,17 @@ def _first_lines(module: str) -> dict[str, int]:
     """
     import ast
 
-    found: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     waiting: list[tuple[str, ast.AST]] = [("", ast.parse(module))]
     while waiting:
         prefix, node = waiting.pop()
         if isinstance(node, ast.ClassDef):
-            found.setdefault(prefix + node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+            first_lines.setdefault(prefix + node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)]))
             prefix += f"{node.name}."
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             prefix += f"{node.name}.<locals>."
         waiting += [(prefix, child) for child in reversed(list(ast.iter_child_nodes(node)))]
-    return found
+    return first_lines
 
 
 def _hash(data: bytes) -> str:
@@ -202,7 +202,7 @@ def _plain(value: Any, depth: int) -> Any:
     if inspect.ismodule(value):
         return value.__name__
     cls = type(value)
-    return {"class": f"{cls.__module__}.{cls.__qualname__}:{_source(cls)}", **_own(value, depth)}
+    return {"class": f"{cls.__module__}.{cls.__qualname__}:{_source(cls)}", **_attributes(value, depth)}
 
 
 def _plain_container(value: Any, depth: int) -> Any:
@@ -240,19 +240,19 @@ def _bound(function: Any, depth: int) -> list[Any]:
     """Values that a function has beside its source: those around it when it was made, and its defaults."""
     code, defaults = function.__code__, function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
-    found = [
+    values = [
         *zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True),
         *(function.__kwdefaults__ or {}).items(),
     ]
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found.append((name, cell.cell_contents))
+            values.append((name, cell.cell_contents))
         except ValueError:  # not assigned yet
             continue
-    return [_named(name, v, depth - 1) for name, v in found]
+    return [_named(name, v, depth - 1) for name, v in values]
 
 
-def _own(value: Any, depth: int) -> dict[str, Any]:
+def _attributes(value: Any, depth: int) -> dict[str, Any]:
     """Return what distinguishes an object from others of its class."""
     if isinstance(value, enum.Enum):
         return {"name": value.name}
@@ -261,9 +261,12 @@ def _own(value: Any, depth: int) -> dict[str, Any]:
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": _hash(bytes(value))}
     slots = [name for part in type(value).__mro__ for name in _names(getattr(part, "__slots__", ()))]
-    own = {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **getattr(value, "__dict__", {})}
-    if own:
-        return {k: _named(k, v, depth - 1) for k, v in own.items() if not k.startswith("_")}
+    attributes = {
+        **{name: getattr(value, name) for name in slots if hasattr(value, name)},
+        **getattr(value, "__dict__", {}),
+    }
+    if attributes:
+        return {k: _named(k, v, depth - 1) for k, v in attributes.items() if not k.startswith("_")}
     if callable(getattr(value, "tobytes", None)):  # numpy's arrays and numbers, without importing it
         return {"bytes": _hash(value.tobytes()), "kind": str(getattr(value, "dtype", ""))}
     cls: Any = type(value)

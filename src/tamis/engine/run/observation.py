@@ -93,7 +93,7 @@ class Observation:
             count_caller=context.settings.count_caller,
             mark=context.mark,
             about=facts,
-            began_s=context.began_s,
+            started_s=context.started_s,
         )
         self._monitor = Monitor(self._db, run, past.ledger, self._watch)
 
@@ -135,12 +135,12 @@ class Observation:
         state = {
             "phase": "working",
             "share": share,
-            "seconds": now - self._context.began_s,
+            "seconds": now - self._context.started_s,
             "used_bytes": used_bytes,
             "peak_bytes": self._context.mark.peak_bytes,
             "budget_bytes": supervisor.config.budget_bytes,
             "total_bytes": self._context.inputs.files.total_bytes,
-            "left_bytes": supervisor.bytes_left,
+            "left_bytes": supervisor.remaining_bytes,
             "documents": before.records.n + ledger.records.n + under_way["records"],
             "written": before.written.n + ledger.written.n,
             "dropped": before.n_dropped + ledger.n_dropped + under_way["dropped"],

@@ -38,7 +38,7 @@ class ExecutionContext:
     dir: RunDir
     record: Record = field(default_factory=Record)
     mark: Mark = field(default_factory=Mark)  # of the memory in use
-    began_s: float = field(default_factory=time.monotonic)
+    started_s: float = field(default_factory=time.monotonic)
 
     @property
     def folders(self) -> list[str]:

@@ -36,7 +36,7 @@ from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import WorkersFactory
 from tamis.errors import Incomplete
 from tamis.memory.budget import Budget, find_budget
-from tamis.memory.sampler import Mark, watching
+from tamis.memory.sampler import Mark, record_peak
 from tamis.stores import options as stores
 
 _COMPILED_S = 3.0  # making workers ready takes longer only where kernels are compiled
@@ -61,7 +61,7 @@ class Run:
         options = (job.writer.write_kwargs or {}).get("storage_options") if job.writer is not None else None
         stores.remember(output, options, "write_kwargs: storage_options")
         self.dir = RunDir(output, settings.scratch)
-        self._began_s = time.monotonic()
+        self._started_s = time.monotonic()
         self._job, self._inputs, self._settings = job, inputs, settings
         self._make_workers, self._watch, self._is_part = make_workers, watch, is_part
         self._reported_progress = progress
@@ -77,7 +77,7 @@ class Run:
             self.dir.check_foreign(mode)
         self.dir.open()
         try:
-            with watching(self._settings.count_caller) as mark:
+            with record_peak(self._settings.count_caller) as mark:
                 return self._execute_locked(budget, mode, mark)
         except OSError as exc:
             raise disk.explained(exc, [self.dir.output, self.dir.scratch]) from exc
@@ -95,7 +95,9 @@ class Run:
             self.dir.forget(everything=not self.dir.is_last_pass())
         if base and self.dir.read_manifest() is None:
             join_shards(base, self.dir, differences, may_hold_others=mode == "append")
-        context = ExecutionContext(self._job, self._inputs, self._settings, self.dir, mark=mark, began_s=self._began_s)
+        context = ExecutionContext(
+            self._job, self._inputs, self._settings, self.dir, mark=mark, started_s=self._started_s
+        )
         result = self._plan_and_work(context, budget)
         if base and result.exit_code in (0, Incomplete.exit_code):
             drop_shards(base)
@@ -143,9 +145,9 @@ class Run:
         self._progress({"phase": "starting"})
         refuse_too_large(budget.bytes, [(s.name, s.least_bytes()) for s in self._job.stages])
         # Kernels first, before any other process is started: what compiling takes is part of the peak.
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         compile_missing(self._job.kernel_groups(), budget.bytes, self._settings.count_caller, self._reported_progress)
-        compiled_s = time.monotonic() - began_s
+        compiled_s = time.monotonic() - started_s
         workers = self._make_workers(
             self._job,
             self._worker_config(planner, steps, budget),
@@ -161,7 +163,7 @@ class Run:
                 self._job,
                 plan.stages,
                 observation.outcome,
-                began_s=self._began_s + compiled_s,
+                started_s=self._started_s + compiled_s,
                 is_usual=compiled_s < _COMPILED_S,
                 is_part=self._is_part,
             )

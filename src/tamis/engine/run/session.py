@@ -114,17 +114,17 @@ class WorkSession:
             raise Incomplete(status.infeasible[0])
 
     def _fatal_error(self, status: RunStatus, n_committed: str) -> TamisError:
-        why = status.fatal
+        reason = status.fatal
         match status.fatal_kind:
-            case FatalKind.DISK if disk.is_full(why):
-                return disk.no_room(why, self.context.folders)
+            case FatalKind.DISK if disk.is_full(reason):
+                return disk.no_room(reason, self.context.folders)
             case FatalKind.BUDGET:
-                return BudgetError(f"{why}. {n_committed}")
+                return BudgetError(f"{reason}. {n_committed}")
             case FatalKind.USAGE:
-                return PipelineError(why)
+                return PipelineError(reason)
             case FatalKind.INPUT:
-                return RunConflict(f"{why}. Use nothing of the output; start over with fresh (--fresh)")
-        return TamisError(f"{why}. Everything committed so far is kept; see {self.context.dir.path}/worker.log")
+                return RunConflict(f"{reason}. Use nothing of the output; start over with fresh (--fresh)")
+        return TamisError(f"{reason}. Everything committed so far is kept; see {self.context.dir.path}/worker.log")
 
     def _fits_disk(self, done_share: float, next_share: float) -> bool:
         """Return True if the next sampling step fits the disk, judged by what the steps so far took."""
@@ -155,8 +155,8 @@ class WorkSession:
     def _prefers_sample(self) -> bool:
         return self.context.settings.on_infeasible == "sample"
 
-    def _note_why_sampled(self, share: float, why: str) -> None:
-        self.totals.why_sampled = f"{'all' if share == 1.0 else f'{share:.0%}'} of them could not be done: {why}"
+    def _note_why_sampled(self, share: float, reason: str) -> None:
+        self.totals.why_sampled = f"{'all' if share == 1.0 else f'{share:.0%}'} of them could not be done: {reason}"
         self.context.record.note("sample", share, "adaptation", self.totals.why_sampled)
 
     # -- one schema for all files -------------------------------------------------------------------------------------

@@ -302,12 +302,12 @@ class RunSettings:
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(SETTINGS)}"
                 raise UsageError(f"unknown setting {name!r}{hint}")
-        chosen = {name: value for name, value in values.items() if value is not None}
+        settings = {name: value for name, value in values.items() if value is not None}
         # What is named was chosen, even where it equals the default.
-        chosen_by = {name: "user" for name in chosen if name != "chosen_by"} | dict(chosen.get("chosen_by", {}))
-        for name, value in from_environment(environ, [name for name in SETTINGS if name not in chosen]).items():
-            chosen[name], chosen_by[name] = value, "environment"
-        return cls(**{**chosen, "chosen_by": chosen_by})
+        chosen_by = {name: "user" for name in settings if name != "chosen_by"} | dict(settings.get("chosen_by", {}))
+        for name, value in from_environment(environ, [name for name in SETTINGS if name not in settings]).items():
+            settings[name], chosen_by[name] = value, "environment"
+        return cls(**{**settings, "chosen_by": chosen_by})
 
     def origin(self, name: str) -> str:
         """Return what chose a setting: "user", "recipe", "environment" or "default"."""
@@ -360,12 +360,12 @@ def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
 
     Those not in `values` are the defaults.
     """
-    chosen = {
+    chosen_values = {
         s.name: s.default if values.get(s.name) is None else values[s.name]
         for s in SETTINGS.values()
         if s.changes_output
     }
-    return {name: parse_size(value) if SETTINGS[name].kind is SIZE else value for name, value in chosen.items()}
+    return {name: parse_size(value) if SETTINGS[name].kind is SIZE else value for name, value in chosen_values.items()}
 
 
 # -- the record of one run --------------------------------------------------------------------------------------------
@@ -386,8 +386,10 @@ class Record:
                 entry["why"] += more
                 entry["evidence"] = {**entry["evidence"], **evidence}
 
-    def note(self, name: str, value: Any, chosen_by: str, why: str, evidence: Mapping[str, Any] | None = None) -> None:
+    def note(
+        self, name: str, value: Any, chosen_by: str, reason: str, evidence: Mapping[str, Any] | None = None
+    ) -> None:
         self.entries = [e for e in self.entries if e["name"] != name]
         self.entries.append(
-            {"name": name, "value": value, "chosen_by": chosen_by, "why": why, "evidence": dict(evidence or {})}
+            {"name": name, "value": value, "chosen_by": chosen_by, "why": reason, "evidence": dict(evidence or {})}
         )

@@ -34,12 +34,12 @@ class Shard:
         >>> Shard.parse("3/16")
         Shard(index=3, n=16)
         """
-        found = _TYPED.fullmatch(str(text))
-        if found is None or not 0 <= int(found[1]) < int(found[2]):
-            n = found[2] if found is not None and int(found[2]) else "N"
+        match = _TYPED.fullmatch(str(text))
+        if match is None or not 0 <= int(match[1]) < int(match[2]):
+            n = match[2] if match is not None and int(match[2]) else "N"
             last = f" ({', '.join(f'{i}/{n}' for i in (0, 1))} up to {int(n) - 1}/{n})" if n != "N" else ""
             raise UsageError(f"shard: expected INDEX/N with INDEX from 0 to N-1{last}, got {text!r}")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.index}/{self.n}"
@@ -63,15 +63,15 @@ class Shard:
         """
         total = sum(max(0, s) for s in sizes)
         low, high = total * self.index // self.n, total * (self.index + 1) // self.n
-        found: list[tuple[int, int, int, bool]] = []
+        ranges: list[tuple[int, int, int, bool]] = []
         at = 0
         for file, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
             size = max(0, size)
             if kind is PieceKind.BYTES and size:
                 first, last = min(max(low - at, 0), size), min(max(high - at, 0), size)
                 stretches = [(0, first), (last, size)] if first < last else [(0, size)]
-                found += [(file, a, b, False) for a, b in stretches if a < b]
+                ranges += [(file, a, b, False) for a, b in stretches if a < b]
             elif not low <= min(at + size // 2, max(0, total - 1)) < high:
-                found.append((file, 0, 0, True))
+                ranges.append((file, 0, 0, True))
             at += size
-        return found
+        return ranges

@@ -101,17 +101,17 @@ class AlertHandler:
     def _recycle(self, argument: str) -> list[Action]:
         living = {w.id: w for w in self._pool.workers.values() if not w.dying and w.segment != FEEDER}
         if argument:
-            chosen = living.get(int(argument)) if argument.isdecimal() else None
+            worker = living.get(int(argument)) if argument.isdecimal() else None
         else:
-            chosen = max(living.values(), key=lambda w: (w.used_bytes, -w.id), default=None)
-        if chosen is None:
+            worker = max(living.values(), key=lambda w: (w.used_bytes, -w.id), default=None)
+        if worker is None:
             text = f"worker {argument[:20]} is gone already" if argument else "there is no worker to replace"
             return [Note(EventKind.REMEDY, text)]
-        if chosen.is_idle:
-            return self._replace(chosen)
-        self._orders.to_recycle = {i for i in self._orders.to_recycle if i in self._pool.workers} | {chosen.id}
-        text = f"worker {chosen.id} ({format_size(chosen.used_bytes)}) is replaced after its partition"
-        return [Note(EventKind.REMEDY, text, {"remedy": "recycle", "worker": chosen.id})]
+        if worker.is_idle:
+            return self._replace(worker)
+        self._orders.to_recycle = {i for i in self._orders.to_recycle if i in self._pool.workers} | {worker.id}
+        text = f"worker {worker.id} ({format_size(worker.used_bytes)}) is replaced after its partition"
+        return [Note(EventKind.REMEDY, text, {"remedy": "recycle", "worker": worker.id})]
 
     def _replace(self, worker: Worker) -> list[Action]:
         self._status.counters.recycled += 1
@@ -131,9 +131,9 @@ class AlertHandler:
             Note(EventKind.REMEDY, f"nothing new starts for {seconds:g} s", {"remedy": "pause", "seconds": seconds})
         ]
 
-    def _stop(self, why: str, now_s: float) -> list[Action]:
+    def _stop(self, reason: str, now_s: float) -> list[Action]:
         if self._orders.stop_reason:
             return []
-        self._orders.stop_reason, self._orders.stop_by_s = why or "stopped by an alert", now_s + STOP_GRACE_S
+        self._orders.stop_reason, self._orders.stop_by_s = reason or "stopped by an alert", now_s + STOP_GRACE_S
         text = f"the run ends when its busy workers are through: {self._orders.stop_reason}"
         return [Note(EventKind.REMEDY, text, {"remedy": "stop"})]

@@ -111,8 +111,8 @@ class Coverage:
             done = self._partial.get(file)
             if done is None:
                 return file, 0
-            left = done.ranges.missing(0, done.size if done.size >= 0 else 1 << 62)
-            return file, left[0][0]
+            missing = done.ranges.missing(0, done.size if done.size >= 0 else 1 << 62)
+            return file, missing[0][0]
         return None
 
     def _is_complete(self, file: int) -> bool:

@@ -72,7 +72,7 @@ class Cursor:
         self.files_per_partition, self.files_together = files_per_partition, files_together
         self.ratio = ratio  # decoded bytes per compressed byte, learned as files are read
         self._next_file = 0
-        self._rest: deque[Piece] = deque()  # ranges of the file being cut
+        self._remaining: deque[Piece] = deque()  # ranges of the file being cut
         self._ready: deque[WorkItem] = deque()
         self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
 
@@ -135,18 +135,18 @@ class Cursor:
             if may_feed or work.mode is not Mode.FEED:
                 del self._ready[i]
                 return work
-        if self._rest:
+        if self._remaining:
             return self._cut(block_bytes)
         return self._from_files(block_bytes, may_feed)
 
     def _cut(self, block_bytes: int) -> WorkItem:
         """Cut a range off the file being cut, so that the rest is cut evenly."""
-        piece = self._rest.popleft()
+        piece = self._remaining.popleft()
         size = piece.end - piece.start
         n_parts = -(-size // block_bytes)
         if n_parts > 1:
             cut = piece.start + -(-size // n_parts)
-            self._rest.appendleft(Piece(piece.file, piece.kind, piece.path, cut, piece.end))
+            self._remaining.appendleft(Piece(piece.file, piece.kind, piece.path, cut, piece.end))
             piece = Piece(piece.file, piece.kind, piece.path, piece.start, cut)
         return WorkItem([piece])
 
@@ -176,7 +176,7 @@ class Cursor:
                     return work
                 continue
             self._advance()
-            group.add(self._whole(i), decoded_bytes)
+            group.add(self._whole_file(i), decoded_bytes)
         return WorkItem(group.pieces) if group.pieces else None
 
     def _new_group(self, block_bytes: int) -> _Group:
@@ -188,7 +188,7 @@ class Cursor:
         size = max(self.files.sizes[file], 0)
         return size if self.kinds[file] is PieceKind.BYTES else int(size * self.ratio)
 
-    def _whole(self, file: int) -> Piece:
+    def _whole_file(self, file: int) -> Piece:
         kind = self.kinds[file]
         end = self.files.sizes[file] if kind is PieceKind.BYTES else TO_END
         return Piece(file, kind, self.files.paths[file], 0, end)
@@ -200,11 +200,11 @@ class Cursor:
             return self._feed_of(file)
         if kind is PieceKind.ROWS:
             # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
-            return WorkItem([self._whole(file)], describe=True)
+            return WorkItem([self._whole_file(file)], describe=True)
         size = self.files.sizes[file]
-        left = done.ranges.missing(0, size) if done is not None else [(0, size)]
-        self._rest.extend(Piece(file, kind, path, s, e) for s, e in left)
-        return self._cut(block_bytes) if self._rest else None
+        remaining = done.ranges.missing(0, size) if done is not None else [(0, size)]
+        self._remaining.extend(Piece(file, kind, path, s, e) for s, e in remaining)
+        return self._cut(block_bytes) if self._remaining else None
 
     def _advance(self) -> None:
         self._ahead_bytes -= max(self.files.sizes[self._next_file], 0)
@@ -212,16 +212,18 @@ class Cursor:
 
     @property
     def exhausted(self) -> bool:
-        return not self._ready and not self._rest and self._next_file >= len(self.files)
+        return not self._ready and not self._remaining and self._next_file >= len(self.files)
 
     @property
     def has_other_work(self) -> bool:
         """Whether there is work (as far as one can tell) that is no feed."""
         return (
-            bool(self._rest) or self._next_file < len(self.files) or any(w.mode is not Mode.FEED for w in self._ready)
+            bool(self._remaining)
+            or self._next_file < len(self.files)
+            or any(w.mode is not Mode.FEED for w in self._ready)
         )
 
     @property
-    def bytes_left(self) -> int:
+    def remaining_bytes(self) -> int:
         """Input bytes not handed out yet (compressed size for compressed files)."""
-        return self._ahead_bytes + sum(p.end - p.start for p in self._rest)
+        return self._ahead_bytes + sum(p.end - p.start for p in self._remaining)

@@ -24,7 +24,7 @@ class Devices:
 
     def __init__(self, names: Sequence[str] = (), shares: Sequence[float] = (), limit_bytes: int = 0) -> None:
         self._names, self._shares, self.limit_bytes = list(names), list(shares), limit_bytes
-        self._held: dict[int, tuple[tuple[str, ...], float]] = {}
+        self._assigned: dict[int, tuple[tuple[str, ...], float]] = {}
         self._segment_of: dict[int, int] = {}
         self._most: dict[int, int] = {}  # by segment: workers that its devices turned out to have room for
 
@@ -38,7 +38,7 @@ class Devices:
             return False
         return not self.share(segment) or self._choose(self.share(segment)) is not None
 
-    def keep_to(self, segment: int, n_workers: int) -> None:
+    def limit_workers(self, segment: int, n_workers: int) -> None:
         """Start no more workers of a segment than this, one at least: another did not fit."""
         self._most[segment] = max(1, n_workers)
 
@@ -48,17 +48,17 @@ class Devices:
         chosen = self._choose(share) if share else None
         if not chosen:
             return ()
-        self._held[worker] = chosen, min(share, 1.0)
+        self._assigned[worker] = chosen, min(share, 1.0)
         self._segment_of[worker] = segment
         return chosen
 
     def free(self, worker: int) -> None:
-        self._held.pop(worker, None)
+        self._assigned.pop(worker, None)
         self._segment_of.pop(worker, None)
 
     def _used(self) -> dict[str, float]:
         used = dict.fromkeys(self._names, 0.0)
-        for names, share in self._held.values():
+        for names, share in self._assigned.values():
             for name in names:
                 used[name] += share
         return used
@@ -86,7 +86,7 @@ def most_workers(n_devices: int, share: float) -> int:
     return n_devices * int(1 / share + _ALMOST)
 
 
-def fixed_workers(asked: Sequence[int | None], shares: Sequence[float], n_devices: int) -> list[int | None]:
+def fixed_workers(requested: Sequence[int | None], shares: Sequence[float], n_devices: int) -> list[int | None]:
     """Return fixed numbers of workers by segment: as requested by a stage and, with GPUs, as many as find theirs.
 
     >>> fixed_workers([None, None, 8], [0.0, 1.0, 0.5], 2)
@@ -94,7 +94,7 @@ def fixed_workers(asked: Sequence[int | None], shares: Sequence[float], n_device
     """
     return [
         n if not share else max(1, min(most_workers(n_devices, share), n if n is not None else n_devices * 1000))
-        for n, share in zip(asked, shares, strict=True)
+        for n, share in zip(requested, shares, strict=True)
     ]
 
 
@@ -126,9 +126,9 @@ def environment(
     """
     if not devices:
         return {}
-    told = {"CUDA_VISIBLE_DEVICES": ",".join(devices), "TAMIS_GPU_SHARE": f"{min(share, 1.0):g}"}
+    variables = {"CUDA_VISIBLE_DEVICES": ",".join(devices), "TAMIS_GPU_SHARE": f"{min(share, 1.0):g}"}
     if limit_bytes:
-        told["TAMIS_GPU_MEMORY"] = str(int(min(share, 1.0) * limit_bytes))
+        variables["TAMIS_GPU_MEMORY"] = str(int(min(share, 1.0) * limit_bytes))
     if overflow != "quarantine":
-        told["TAMIS_GPU_OVERFLOW"] = overflow
-    return told
+        variables["TAMIS_GPU_OVERFLOW"] = overflow
+    return variables

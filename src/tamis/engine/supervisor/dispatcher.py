@@ -18,7 +18,7 @@ _PART = 8  # of the time so far
 _UNTRIED_BYTES = 4 << 20  # of a unit, while it is not known how long one takes
 _FIRST_BYTES = 1 << 20  # of a unit, however slow earlier runs were: what they took may have been setting up
 _LEAST_BYTES = 1 << 16
-_KEPT = 0.8  # of the known rate, when the next unit is done
+_OLD_WEIGHT = 0.8  # of the known rate, when the next unit is done
 
 
 class Pace:
@@ -32,13 +32,13 @@ class Pace:
     def __init__(self, n_segments: int, timeout_s: float, expected_s: float = 0.0) -> None:
         self._longest_s, self._expected_s = min(_LONGEST_S, timeout_s / 10), expected_s
         self._rates = [0.0] * n_segments  # seconds for a byte of the input, in each segment
-        self._began_s: float | None = None
+        self._started_s: float | None = None
 
     def learn(self, segment: int, input_bytes: int, seconds: float) -> None:
         """Record how long a unit took for what came of `input_bytes` of the input."""
         if input_bytes > 0:
             rate, old = max(seconds, 1e-6) / input_bytes, self._rates[segment]
-            self._rates[segment] = _KEPT * old + (1 - _KEPT) * rate if old else rate
+            self._rates[segment] = _OLD_WEIGHT * old + (1 - _OLD_WEIGHT) * rate if old else rate
 
     def knows(self, segment: int) -> bool:
         """Return True if a unit of this segment is done."""
@@ -49,8 +49,8 @@ class Pace:
 
         `is_tried`: the pace of every segment that has something to do is known.
         """
-        self._began_s = now_s if self._began_s is None else self._began_s
-        longest_s = min(self._longest_s, max(_SHORT_S, (now_s - self._began_s) / _PART))
+        self._started_s = now_s if self._started_s is None else self._started_s
+        longest_s = min(self._longest_s, max(_SHORT_S, (now_s - self._started_s) / _PART))
         if is_tried:
             return min(size, max(_LEAST_BYTES, int(longest_s / max(self._rates))))
         if self._expected_s:
@@ -85,7 +85,7 @@ class Dispatcher:
                 actions += self._dispatch_alone(each, alone, now_s)
             elif each is not largest and not each.arbiter.can_work:  # the larger ones do it
                 # A feeder that waits for room in the queue would wait for ever: nothing here asks it for more.
-                actions += self._pool.retire_all([w for w in each.living() if w.held or w.is_idle])
+                actions += self._pool.retire_all([w for w in each.living() if w.is_blocked or w.is_idle])
             else:
                 actions += self._dispatch_on(each, now_s)
         return actions
@@ -93,8 +93,8 @@ class Dispatcher:
     def _dispatch_on(self, node: PoolNode, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for worker in list(node.workers.values()):
-            if worker.held and not worker.dying and self._queue_has_room():
-                worker.held, worker.since_s = False, now_s
+            if worker.is_blocked and not worker.dying and self._queue_has_room():
+                worker.is_blocked, worker.since_s = False, now_s
                 size = node.arbiter.feed_size(worker.cap_bytes, node.decision.allow_growth)
                 actions.append(RequestBlock(worker.id, self._bound_in_time(size, now_s)))
         if self._feed_is_large(node):
@@ -197,10 +197,10 @@ class Dispatcher:
         unknown = [i for i in range(len(self._queue.segments)) if not self.pace.knows(i)]
         busy = {w.segment for w in self._pool.workers.values() if w.unit is not None} if unknown else set()
         # In batch mode a later segment begins when all of an earlier one is done: nothing waits for its pace.
-        waits = [
+        others = [
             i for i in unknown if i == 0 or (self._config.mode != "batch" and (self._queue.segments[i] or i in busy))
         ]
-        return self.pace.bound(size, now_s, not waits)
+        return self.pace.bound(size, now_s, not others)
 
     def _queue_has_room(self) -> bool:
         # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
@@ -219,7 +219,7 @@ class Dispatcher:
         own_bytes = node.arbiter.cap_total(1)
         if unit.need_bytes > own_bytes and any(n.arbiter.cap_total(1) > own_bytes for n in self._pool.nodes.values()):
             return False  # a larger node does it
-        if self._feed_is_large(node) and not node.arbiter.fits_beside(unit.need_bytes):
+        if self._feed_is_large(node) and not node.arbiter.fits_next_to_others(unit.need_bytes):
             return not self._pool.busy and not self._queue.has_units
         return not unit.is_patient or not self._queue.segments[0]
 
@@ -235,7 +235,7 @@ class Dispatcher:
         if not cap:
             return []
         unit = self._queue.feeds.popleft()
-        if not node.arbiter.fits_beside(cap):  # it will have to make room for others, and to start over
+        if not node.arbiter.fits_next_to_others(cap):  # it will have to make room for others, and to start over
             unit.is_patient = True
         return [self._assign(feeder, unit, cap, now_s)]
 
@@ -259,7 +259,7 @@ class Dispatcher:
         return self._pool.retire(idle[0]) if idle else []
 
     def _has_room_for_feeder(self, node: PoolNode, living: Sequence[Worker]) -> bool:
-        return not living or (node.arbiter.has_seat(feeding=True) and node.arbiter.fits_beside(0))
+        return not living or (node.arbiter.has_seat(feeding=True) and node.arbiter.fits_next_to_others(0))
 
     def _unstick(self, node: PoolNode) -> list[Action]:
         """Free memory where no worker works although there is work: fewer workers get more each, and a feeder ends."""
@@ -267,8 +267,8 @@ class Dispatcher:
         if self._pool.progressing or self._queue.n_committing or not settled or not self._queue.has_units:
             return []
         idle = [w for w in node.workers.values() if w.unit is None]
-        held = [w for w in node.workers.values() if w.held]
-        return self._pool.retire(idle[0]) if len(idle) > 1 else self._pool.retire(held[0]) if held else []
+        blocked = [w for w in node.workers.values() if w.is_blocked]
+        return self._pool.retire(idle[0]) if len(idle) > 1 else self._pool.retire(blocked[0]) if blocked else []
 
     def _start_workers(self, node: PoolNode) -> list[Action]:
         """Start workers for segments that have work, as far as there are seats.
@@ -327,8 +327,8 @@ class Dispatcher:
         idle = [w for w in living if w.is_idle]
         if idle:
             return self._pool.retire(max(idle, key=lambda w: sum(v.segment == w.segment for v in living)))
-        held = [w for w in living if w.held]
-        return self._pool.retire(held[0]) if held and not node.progressing else []
+        blocked = [w for w in living if w.is_blocked]
+        return self._pool.retire(blocked[0]) if blocked and not node.progressing else []
 
     def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> AssignUnit:
         self._health.before_unit(worker, unit)

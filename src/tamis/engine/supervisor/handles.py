@@ -79,7 +79,7 @@ class Handles:
         self._gains: dict[tuple[int, str], _Gains] = {}  # by segment and kind
         self._warm: dict[int, Vitals] = {}  # by worker: after its first units
         self._before: dict[int, Vitals] = {}  # by worker: after its last unit
-        self._found: dict[tuple[int, str], dict[str, Any]] = {}
+        self._open_warnings: dict[tuple[int, str], dict[str, Any]] = {}
         self._lasts: dict[
             int, int
         ] = {}  # by segment: units after which a worker had no descriptor left, where that happened
@@ -87,9 +87,9 @@ class Handles:
     @property
     def leaks(self) -> list[dict[str, Any]]:
         """Leaks found so far, one entry per segment and kind."""
-        return list(self._found.values())
+        return list(self._open_warnings.values())
 
-    def gone(self, worker_id: int) -> None:
+    def forget_worker(self, worker_id: int) -> None:
         """Forget a worker that ended."""
         self._warm.pop(worker_id, None)
         self._before.pop(worker_id, None)
@@ -109,12 +109,12 @@ class Handles:
             key = worker.segment, kind
             gains = self._gains.setdefault(key, _Gains())
             gains.add(getattr(vitals, counter) - getattr(before, counter), report.stages, counter)
-            if key in self._found:
+            if key in self._open_warnings:
                 if gains.is_over:
                     notes.append(self._clear(key, worker.id))
             elif gains.rises:
-                self._found[key] = found = _describe(worker, kind, gains, vitals)
-                notes.append(Note(EventKind.LEAK, found["text"], found))
+                self._open_warnings[key] = warning = _describe(worker, kind, gains, vitals)
+                notes.append(Note(EventKind.LEAK, warning["text"], warning))
         return notes
 
     def ran_out(self, worker: Worker) -> None:
@@ -132,8 +132,8 @@ class Handles:
             return ""
         n, limit = vitals.n_descriptors, vitals.max_descriptors
         gains = self._gains.get((worker.segment, DESCRIPTORS), _Gains())
-        coming = 2 * max((*gains.per_partition, 0))
-        is_near = n + coming >= _NEAR_SHARE * limit and n > self._first(worker.id, "n_descriptors")
+        expected = 2 * max((*gains.per_partition, 0))
+        is_near = n + expected >= _NEAR_SHARE * limit and n > self._first(worker.id, "n_descriptors")
         lasts = self._lasts.get(worker.segment)
         if limit and (is_near or (lasts is not None and worker.n_units >= lasts and 2 * n >= limit)):
             return (
@@ -156,9 +156,9 @@ class Handles:
         return int(getattr(warm, counter)) if warm is not None else 0
 
     def _clear(self, key: tuple[int, str], worker_id: int) -> Note:
-        known = self._found.pop(key)
-        text = f"{known['who']} keeps no more {known['kind']} than it has: what looked like a leak is over"
-        return Note(EventKind.LEAK_OVER, text, {"stage": known["stage"], "segment": key[0], "worker": worker_id})
+        warning = self._open_warnings.pop(key)
+        text = f"{warning['who']} keeps no more {warning['kind']} than it has: what looked like a leak is over"
+        return Note(EventKind.LEAK_OVER, text, {"stage": warning["stage"], "segment": key[0], "worker": worker_id})
 
 
 def is_short_of_descriptors(vitals: Vitals | None) -> bool:
@@ -177,9 +177,9 @@ def _kept_by(gains: _Gains, stages: Sequence[StageUse], counter: str) -> str:
 
 def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[str, Any]:
     stage, mean = gains.stage, gains.mean
-    who = f"stage {stage!r}" if stage else "a worker while reading or writing"
+    source = f"stage {stage!r}" if stage else "a worker while reading or writing"
     n, n_partitions = sum(gains.per_partition), len(gains.per_partition)
-    text = f"{who} keeps {mean:.3g} {kind} of every partition: {n:,} over {n_partitions} partitions"
+    text = f"{source} keeps {mean:.3g} {kind} of every partition: {n:,} over {n_partitions} partitions"
     left = None
     if kind == DESCRIPTORS:
         left = max(0, int((vitals.max_descriptors - vitals.n_descriptors) / mean))
@@ -192,7 +192,7 @@ def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[
         text += "; its workers are replaced before their stacks fill the memory cap"
     return {
         "text": text,
-        "who": who,
+        "who": source,
         "stage": stage,
         "kind": kind,
         "segment": worker.segment,

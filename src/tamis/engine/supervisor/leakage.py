@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from tamis.engine.messages import Done, Held, Vitals
+from tamis.engine.messages import Done, RetainedMemory, Vitals
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.units import Mode, Unit
@@ -27,7 +27,7 @@ from tamis.memory.attribution import ARROW, PYTHON, UNEXPLAINED, Shares, attribu
 from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, LeakVerdict, allowance, partitions_until
 from tamis.sizes import format_size
 
-PROBES, MAX_ASKED, MAX_WAITED = 4, 8, 12
+PROBES, MAX_PROBES, MAX_WAITED = 4, 8, 12
 _COUNTERS = ("python_blocks", "arrow_bytes", "malloc_bytes", "shared_bytes")
 _NAMED_SHARE = 0.3  # a stage is named when it keeps at least this much of what the floor rises by
 
@@ -37,24 +37,24 @@ class WorkerSeries:
     """A worker and its predecessors."""
 
     trend: FloorTrend = field(default_factory=FloorTrend)
-    probes: list[Held] = field(default_factory=list)
-    n_asked: int = 0
+    probes: list[RetainedMemory] = field(default_factory=list)
+    n_probes: int = 0
     n_waited: int = 0  # partitions since the checks agreed: some workers (feeders) cannot be probed
     _counters: dict[str, int] = field(default_factory=dict)
     _grown: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     _n_units: int = 0
 
-    def add(self, vitals: Vitals, held: Held | None = None) -> None:
-        """Note what is left after a partition; `held`: what a probe found."""
+    def add(self, vitals: Vitals, retained: RetainedMemory | None = None) -> None:
+        """Note what is left after a partition; `retained`: what a probe found."""
         self.trend.add(float(vitals.level_bytes))
         now = {name: n for name in _COUNTERS if (n := getattr(vitals, name)) is not None}
         self._n_units += 1
         if self._n_units > N_IGNORED and self._counters:
             self._grown.append({name: n - self._counters.get(name, n) for name, n in now.items()})
         self._counters = now
-        if held is not None:
-            self.probes.append(held)
-        self.n_waited += self.trend.verdict.sure
+        if retained is not None:
+            self.probes.append(retained)
+        self.n_waited += self.trend.verdict.is_leak
 
     def succeed(self) -> None:
         """Begin the next worker of the line."""
@@ -63,11 +63,11 @@ class WorkerSeries:
 
     @property
     def wants_probe(self) -> bool:
-        return self.trend.suspected and len(self.probes) < PROBES and self.n_asked < MAX_ASKED
+        return self.trend.suspected and len(self.probes) < PROBES and self.n_probes < MAX_PROBES
 
     @property
     def is_explained(self) -> bool:
-        return len(self.probes) >= PROBES or self.n_asked >= MAX_ASKED or self.n_waited > MAX_WAITED
+        return len(self.probes) >= PROBES or self.n_probes >= MAX_PROBES or self.n_waited > MAX_WAITED
 
     def shares(self, slope_bytes: float) -> tuple[Shares, str, str]:
         """Return what the growth per partition is made of, the type that grew most, and the variable that holds it.
@@ -75,8 +75,8 @@ class WorkerSeries:
         The variable is "" if it is unknown.
         """
         mean = {name: sum(g.get(name, 0) for g in self._grown) / len(self._grown) for name in _COUNTERS if self._grown}
-        weighed = [p for p in self.probes if p.python_bytes is not None]
-        python = median(p.python_bytes or 0 for p in weighed) if weighed else None
+        complete = [p for p in self.probes if p.python_bytes is not None]
+        python = median(p.python_bytes or 0 for p in complete) if complete else None
         shares = attribute(
             slope_bytes,
             blocks=mean.get("python_blocks", 0.0),
@@ -84,40 +84,40 @@ class WorkerSeries:
             malloc_bytes=mean.get("malloc_bytes") if "malloc_bytes" in self._counters else None,
             python_bytes=python,
             shared_bytes=mean.get("shared_bytes", 0.0),
-            pinned_bytes=median(p.arrow_bytes for p in weighed) if weighed else 0.0,
+            pinned_bytes=median(p.arrow_bytes for p in complete) if complete else 0.0,
         )
         if shares.main not in (PYTHON, ARROW):
             return shares, "", ""
-        types = [p.python_type if shares.main == PYTHON else p.arrow_type for p in weighed]
+        types = [p.python_type if shares.main == PYTHON else p.arrow_type for p in complete]
         least = _NAMED_SHARE * slope_bytes
-        variables = [p.variable if p.variable_bytes >= least else "" for p in weighed]
-        return shares, _usual(types), _usual(variables)
+        variables = [p.variable if p.variable_bytes >= least else "" for p in complete]
+        return shares, _most_common(types), _most_common(variables)
 
     def stage(self, slope_bytes: float) -> str:
         """Return the stage that keeps memory, according to the probes; "" if none stands out."""
-        kept: dict[str, list[Mapping[str, int]]] = {}
+        by_label: dict[str, list[Mapping[str, int]]] = {}
         for probe in self.probes:
-            for label, held in probe.stages:
-                kept.setdefault(label, []).append(held)
+            for label, retained in probe.stages:
+                by_label.setdefault(label, []).append(retained)
         # Allocators count exactly; resident memory moves by whole arenas, so it is asked only where they know nothing.
         for weigh in (_counted, _resident):
-            by_stage = {label: median(weigh(h) for h in held) for label, held in kept.items()}
+            by_stage = {label: median(weigh(h) for h in retained) for label, retained in by_label.items()}
             best = max(by_stage, key=lambda label: by_stage[label], default="")
             if best and by_stage[best] >= _NAMED_SHARE * slope_bytes:
                 return best
         return ""
 
 
-def _usual(values: list[str]) -> str:
+def _most_common(values: list[str]) -> str:
     return max(sorted(set(values)), key=values.count, default="")
 
 
-def _counted(held: Mapping[str, int]) -> float:
-    return held.get("malloc_bytes", held.get("arrow_bytes", 0)) + 64 * held.get("python_blocks", 0)
+def _counted(retained: Mapping[str, int]) -> float:
+    return retained.get("malloc_bytes", retained.get("arrow_bytes", 0)) + 64 * retained.get("python_blocks", 0)
 
 
-def _resident(held: Mapping[str, int]) -> float:
-    return held.get("rss_bytes", 0)
+def _resident(retained: Mapping[str, int]) -> float:
+    return retained.get("rss_bytes", 0)
 
 
 class Leakage:
@@ -126,13 +126,13 @@ class Leakage:
     def __init__(self) -> None:
         self._lines: dict[int, WorkerSeries] = {}  # by worker
         self._orphans: dict[int, list[WorkerSeries]] = {}  # by segment: lines whose worker was replaced
-        self._found: dict[int, dict[str, Any]] = {}  # by segment
+        self._open_warnings: dict[int, dict[str, Any]] = {}  # by segment
         self._witnesses: dict[int, int] = {}  # by segment: the worker that proved a leak
 
     @property
     def leaks(self) -> list[dict[str, Any]]:
         """Leaks, one entry per segment of stages: stage, kind, bytes_per_partition, partitions_left and more."""
-        return list(self._found.values())
+        return list(self._open_warnings.values())
 
     def line(self, worker_id: int, segment: int) -> WorkerSeries:
         if worker_id not in self._lines:
@@ -145,10 +145,10 @@ class Leakage:
         unit.probe = False
         line = self._lines.get(worker_id)
         if line is not None and unit.mode is Mode.RUN and line.wants_probe:
-            line.n_asked += 1
+            line.n_probes += 1
             unit.probe = True
 
-    def gone(self, worker_id: int, segment: int, heir: bool) -> None:
+    def forget_worker(self, worker_id: int, segment: int, heir: bool) -> None:
         """Record that a worker ends.
 
         `heir`: it ends because of the memory it had accumulated, so its series continues in the next one.
@@ -163,52 +163,52 @@ class Leakage:
         if report.vitals is None or not report.vitals.floor_bytes:  # the in-process executor has no floor of its own
             return []
         line = self.line(worker_id, segment)
-        line.add(report.vitals, report.held)
+        line.add(report.vitals, report.retained)
         verdict = line.trend.verdict
-        known = self._found.get(segment)
-        if known is not None and not verdict.sure and line.trend.is_level(known["bytes_per_partition"]):
-            return self._clear(worker_id, segment, known)
-        if not verdict.sure or not line.is_explained:
+        previous = self._open_warnings.get(segment)
+        if previous is not None and not verdict.is_leak and line.trend.is_level(previous["bytes_per_partition"]):
+            return self._clear(worker_id, segment, previous)
+        if not verdict.is_leak or not line.is_explained:
             return []
-        self._found[segment] = found = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
-        if known is not None:
-            _take_over(found, known)
-        if worker_id not in found["workers"]:
-            found["workers"] = [*found["workers"], worker_id][-100:]
-        if found["proven"] and not (known is not None and known["proven"]):
+        self._open_warnings[segment] = warning = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
+        if previous is not None:
+            _carry_over(warning, previous)
+        if worker_id not in warning["workers"]:
+            warning["workers"] = [*warning["workers"], worker_id][-100:]
+        if warning["proven"] and not (previous is not None and previous["proven"]):
             self._witnesses[segment] = worker_id
-        elif known is not None:
+        elif previous is not None:
             return []
-        return [Note(EventKind.LEAK, found["text"], found)]
+        return [Note(EventKind.LEAK, warning["text"], warning)]
 
-    def _clear(self, worker_id: int, segment: int, known: dict[str, Any]) -> list[Action]:
+    def _clear(self, worker_id: int, segment: int, previous: dict[str, Any]) -> list[Action]:
         """Record that a worker no longer accumulates what was taken for a leak.
 
         Once that is so for all of them, there was no leak.
         """
-        known["workers"] = [w for w in known["workers"] if w != worker_id and w in self._lines]
-        if known["workers"]:
+        previous["workers"] = [w for w in previous["workers"] if w != worker_id and w in self._lines]
+        if previous["workers"]:
             return []
-        del self._found[segment]
+        del self._open_warnings[segment]
         self._witnesses.pop(segment, None)
-        text = f"{known['who']} keeps no more than it has: what looked like a leak was a cache that is full now"
-        return [Note(EventKind.LEAK_OVER, text, {"stage": known["stage"], "segment": segment, "worker": worker_id})]
+        text = f"{previous['who']} keeps no more than it has: what looked like a leak was a cache that is full now"
+        return [Note(EventKind.LEAK_OVER, text, {"stage": previous["stage"], "segment": segment, "worker": worker_id})]
 
     def is_due(self, worker_id: int, segment: int, cap_bytes: int, risen_bytes: int, has_room: bool) -> bool:
         """Return True if a worker has gathered so much of a proven leak that it should be replaced.
 
         `has_room`: its next partition fits; then the witness stays, which alone can show that the rise ends.
         """
-        known = self._found.get(segment)
-        if known is None or not known["proven"] or risen_bytes < allowance(cap_bytes):
+        previous = self._open_warnings.get(segment)
+        if previous is None or not previous["proven"] or risen_bytes < allowance(cap_bytes):
             return False
         return not (has_room and self._witnesses.get(segment) == worker_id)
 
 
-def _take_over(found: dict[str, Any], known: Mapping[str, Any]) -> None:
+def _carry_over(warning: dict[str, Any], previous: Mapping[str, Any]) -> None:
     """Keep what an earlier description of the same leak says and a new one does not."""
-    found["stage"], found["workers"] = found["stage"] or known["stage"], known["workers"]
-    found["proven"] = known["proven"] or found["proven"]
+    warning["stage"], warning["workers"] = warning["stage"] or previous["stage"], previous["workers"]
+    warning["proven"] = previous["proven"] or warning["proven"]
 
 
 def _describe(
@@ -219,17 +219,17 @@ def _describe(
     stage = line.stage(slope)
     left = partitions_until(cap_bytes - risen_bytes, slope)
     every = max(1, partitions_until(allowance(cap_bytes), slope))
-    who = (
+    source = (
         f"stage {stage!r}"
         if stage and not stage.startswith("(")
         else f"a worker{f' while {stage[1:-1]}' if stage else ''}"
     )
-    what = f"{shares.main}, mostly {its_type}" if its_type else shares.main
-    what += f", kept in {variable}" if variable else ""
+    cause = f"{shares.main}, mostly {its_type}" if its_type else shares.main
+    cause += f", kept in {variable}" if variable else ""
     if shares.main == UNEXPLAINED:
-        what = "neither Python's, Arrow's nor malloc's: fragments, or mapped by a library"
+        cause = "neither Python's, Arrow's nor malloc's: fragments, or mapped by a library"
     text = (
-        f"{who} keeps {format_size(slope)} of every partition ({what}): {format_size(verdict.growth_bytes)} over "
+        f"{source} keeps {format_size(slope)} of every partition ({cause}): {format_size(verdict.growth_bytes)} over "
         f"{verdict.n_points} partitions of worker {worker_id}"
     )
     if line.trend.is_proven:
@@ -245,7 +245,7 @@ def _describe(
         )
     return {
         "text": text,
-        "who": who,
+        "who": source,
         "stage": stage,
         "kind": shares.main,
         "python_type": its_type if shares.main == PYTHON else "",

@@ -35,7 +35,7 @@ class MemoryArbiter:
         self.config, self.predictors, self._workers = config, predictors, workers
         n = len(config.fixed_workers)
         self._work_s = [0.0] * n
-        self._kept_bytes = [0] * n  # what a worker keeps after its first unit
+        self._retained_bytes = [0] * n  # what a worker keeps after its first unit
         self._setup_bytes = [0] * n  # what setting up took at most
         self._is_set_up = [not has for has in config.has_setup or [False] * n]
         self._least_bytes = MIN_CAP_BYTES
@@ -45,7 +45,7 @@ class MemoryArbiter:
     def for_node(self, config: Config, workers: Mapping[int, Worker]) -> MemoryArbiter:
         """Return an arbiter for another node and its workers; both share what was learned on either."""
         other = MemoryArbiter(config, self.predictors, workers)
-        other._work_s, other._kept_bytes, other._setup_bytes = self._work_s, self._kept_bytes, self._setup_bytes
+        other._work_s, other._retained_bytes, other._setup_bytes = self._work_s, self._retained_bytes, self._setup_bytes
         other._is_set_up, other.n_done = self._is_set_up, self.n_done
         return other
 
@@ -76,22 +76,24 @@ class MemoryArbiter:
         fair = self.next_cap(feeding=True)
         if need_bytes <= self.fair_cap():
             return fair
-        want = need_bytes if self.fits_beside(need_bytes) else self.cap_total(1)
-        return want if self.cap_total(len(self._workers)) - self.granted_bytes >= want else 0
+        cap_bytes = need_bytes if self.fits_next_to_others(need_bytes) else self.cap_total(1)
+        return cap_bytes if self.cap_total(len(self._workers)) - self.granted_bytes >= cap_bytes else 0
 
     def fair_cap(self) -> int:
         """Return the share of a feeder among all workers that may live."""
         n = self.n_seats(feeding=True)
         return self.cap_total(n) // n
 
-    def fits_beside(self, need_bytes: int) -> bool:
+    def fits_next_to_others(self, need_bytes: int) -> bool:
         """Return True if a worker can do anything next to a feeder that needs `need_bytes`."""
         return self.cap_total(2) - need_bytes >= self._least_bytes
 
     def feed_need(self, worker: Worker, report: Failure) -> int:
         """Return the next cap of a feeder that failed for lack of memory."""
-        asked, had = significant_request(worker, report), report.peak_bytes
-        return max(int((had + asked) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if asked else worker.cap_bytes * 2
+        requested, had = significant_request(worker, report), report.peak_bytes
+        return (
+            max(int((had + requested) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if requested else worker.cap_bytes * 2
+        )
 
     @property
     def can_work(self) -> bool:
@@ -104,7 +106,7 @@ class MemoryArbiter:
         return cap_bytes >= self.cap_total(1)
 
     def _least_of(self, segment: int) -> int:
-        need = self._kept_bytes[segment] + self.predictors[segment].least_cap()
+        need = self._retained_bytes[segment] + self.predictors[segment].least_cap()
         return max(MIN_CAP_BYTES, self._setup_bytes[segment], need)
 
     def _update_least_cap(self) -> None:
@@ -131,7 +133,7 @@ class MemoryArbiter:
             cpus = None if config.cpus is None else [config.cpus[active]]
             wanted = [0] * len(self._work_s)
             (wanted[active],) = share_workers(config.n_slots, [1.0], [config.fixed_workers[active]], cpus)
-        return [n if known else min(n, 1) for n, known in zip(wanted, self._is_set_up, strict=True)]
+        return [n if known_bytes else min(n, 1) for n, known_bytes in zip(wanted, self._is_set_up, strict=True)]
 
     def n_seats(self, feeding: bool) -> int:
         """Return how many workers may live at once: those wanted, as far as each gets a cap it can work with."""
@@ -155,10 +157,12 @@ class MemoryArbiter:
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
         """Return a size for blocks: that of partitions for the workers next to (or after) a feeder with this cap."""
         n, share = self.n_seats(feeding=True), self.fair_cap()
-        if self.fits_beside(cap_bytes) and n > 1:
+        if self.fits_next_to_others(cap_bytes) and n > 1:
             share = min(share, max((self.cap_total(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
         size = self.block_size(0, share, may_grow)
-        if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # the cost of a block is not learned meanwhile
+        if (
+            not self.fits_next_to_others(cap_bytes) and not self.n_done[0]
+        ):  # the cost of a block is not learned meanwhile
             size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
         return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 
@@ -167,7 +171,7 @@ class MemoryArbiter:
 
         As it last was, or as others were after their first unit.
         """
-        return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
+        return worker.retained_bytes if worker is not None and worker.n_units else self._retained_bytes[segment]
 
     def has_room(self, worker: Worker, vitals: Vitals) -> bool:
         """Return True if the next partition is expected to fit next to what the worker holds.
@@ -176,12 +180,12 @@ class MemoryArbiter:
         segments take what they are handed.
         """
         predictor = self.predictors[worker.segment]
-        need = predictor.usual_need() if worker.segment else predictor.least_cap()
+        need = predictor.typical_need() if worker.segment else predictor.least_cap()
         return self.used_of_cap(worker, vitals) + max(need, worker.cap_bytes // _LEAST_ROOM) <= worker.cap_bytes
 
     def used_of_cap(self, worker: Worker, vitals: Vitals) -> int:
         """Return how much of its cap a worker holds between units; address space counts, as its limit counts it."""
-        used = max(worker.kept_bytes, vitals.level_bytes - worker.base_bytes)
+        used = max(worker.retained_bytes, vitals.level_bytes - worker.base_bytes)
         if worker.base_data_bytes:
             used = max(used, vitals.data_bytes + vitals.shared_bytes - worker.base_data_bytes)
         return used
@@ -189,47 +193,47 @@ class MemoryArbiter:
     # -- what would be enough -----------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:
         """Return the cap that a unit which failed for lack of memory is assumed to need."""
-        asked = significant_request(worker, report)
-        had = worker.kept_bytes + report.peak_bytes
-        seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
+        requested = significant_request(worker, report)
+        had = worker.retained_bytes + report.peak_bytes
+        seen = (had + requested) * _KNOWN_NEED if requested else max(worker.cap_bytes, had) * _UNKNOWN_NEED
         if report.in_setup:
             return int(seen)
         # A large record may have failed before anything was made of it: what as much text usually takes.
         fixed, by_byte, _ = self.predictors[unit.segment].coefficients
-        usual = fixed + by_byte * unit.largest_record if self.n_done[unit.segment] else 3.0 * unit.largest_record
-        return int(max(seen, self.retained_bytes(worker, unit.segment) + usual))
+        typical = fixed + by_byte * unit.largest_record if self.n_done[unit.segment] else 3.0 * unit.largest_record
+        return int(max(seen, self.retained_bytes(worker, unit.segment) + typical))
 
     def budget_for(self, cap_bytes: int) -> int:
         """Return the budget in which one worker could get this cap."""
         return self.config.budget_bytes + int(max(0, cap_bytes - self.cap_total(1)) / self.config.usable)
 
     # -- learning -----------------------------------------------------------------------------------------------------
-    def learn_setup(self, worker: Worker, kept_bytes: int, peak_bytes: int) -> None:
+    def learn_setup(self, worker: Worker, retained_bytes: int, peak_bytes: int) -> None:
         """Record what setting up the stages of a worker took, and what they keep."""
         segment = worker.segment
         if segment != FEEDER:
             before = self._setup_bytes[segment] if self._is_set_up[segment] else 0  # a guess, where it failed before
-            self._setup_bytes[segment] = max(before, kept_bytes, peak_bytes)
-            self._kept_bytes[segment] = max(self._kept_bytes[segment], kept_bytes)
+            self._setup_bytes[segment] = max(before, retained_bytes, peak_bytes)
+            self._retained_bytes[segment] = max(self._retained_bytes[segment], retained_bytes)
             self._is_set_up[segment] = True
 
     def learn(self, worker: Worker, unit: Unit, report: Done) -> None:
         """Record what a unit took, and what its worker retains."""
-        before = worker.kept_bytes + worker.file_bytes
+        before = worker.retained_bytes + worker.file_bytes
         file_bytes = report.vitals.file_bytes if report.vitals is not None else 0
         worker.file_bytes = min(file_bytes, worker.file_bytes + self.config.shared_bytes)
         if worker.base_bytes and report.vitals is not None:
-            worker.kept_bytes = max(0, report.vitals.floor_bytes - worker.base_bytes) + report.beside_bytes
+            worker.retained_bytes = max(0, report.vitals.floor_bytes - worker.base_bytes) + report.outside_bytes
         decoded = report.decoded_bytes
         if unit.mode is not Mode.RUN or not decoded:
             return
         self.n_done[unit.segment] += 1
         self._is_set_up[unit.segment] = True
         if worker.n_units == 1:
-            self._kept_bytes[unit.segment] = max(self._kept_bytes[unit.segment], worker.kept_bytes)
+            self._retained_bytes[unit.segment] = max(self._retained_bytes[unit.segment], worker.retained_bytes)
         # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by
         # itself.
-        peak = report.peak_bytes - max(0, worker.kept_bytes + worker.file_bytes - before)
+        peak = report.peak_bytes - max(0, worker.retained_bytes + worker.file_bytes - before)
         self.predictors[unit.segment].observe(decoded, report.largest_record, max(0, peak))
         rate = report.worked_s / decoded
         old = self._work_s[unit.segment]
@@ -244,16 +248,16 @@ class MemoryArbiter:
             self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
             return
         kept = self.retained_bytes(worker, unit.segment)
-        asked = report.asked_bytes
-        known = max(0, worker.kept_bytes + report.peak_bytes + asked - kept) if asked else 0
+        requested = report.requested_bytes
+        known_bytes = max(0, worker.retained_bytes + report.peak_bytes + requested - kept) if requested else 0
         cap = max(worker.cap_bytes - kept, 1)
-        self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known, unit.largest_record)
+        self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known_bytes, unit.largest_record)
 
 
 def significant_request(worker: Worker, report: Failure) -> int:
     """Return the bytes of the failed allocation if they indicate what is needed; else 0."""
-    asked = report.asked_bytes
-    return asked if asked * _SIGNIFICANT >= worker.cap_bytes else 0
+    requested = report.requested_bytes
+    return requested if requested * _SIGNIFICANT >= worker.cap_bytes else 0
 
 
 def share_workers(

@@ -133,7 +133,7 @@ class Recovery:
         n_others = len(node.living(worker.segment)) if node is not None else 0
         failure = describe_failure(report)
         if node is not None and n_others:
-            node.devices.keep_to(worker.segment, n_others)
+            node.devices.limit_workers(worker.segment, n_others)
             text = f"no room on a GPU for another worker; the run goes on with {n_others}: {failure}"
             note = Note(EventKind.DEVICE, text, {"segment": worker.segment, "workers": n_others, "node": worker.node})
         else:

@@ -91,7 +91,7 @@ class Misfit:
 
     stage: str
     size_bytes: int  # of the document
-    asked_bytes: int  # by the allocation that failed; 0: not known
+    requested_bytes: int  # by the allocation that failed; 0: not known
     had_bytes: int
     budget_bytes: int
 
@@ -102,9 +102,9 @@ class Misfit:
 
     def advice(self, may_quarantine: bool = False) -> str:
         """Return what the worker had and what to do about it."""
-        how = "at once" if self.asked_bytes > self.had_bytes else "more than it had"
-        had = f"it asked for {format_size(self.asked_bytes)} {how}" if self.asked_bytes else "it took all"
-        if self.asked_bytes >= _NO_MACHINE_BYTES:
+        how = "at once" if self.requested_bytes > self.had_bytes else "more than it had"
+        had = f"it asked for {format_size(self.requested_bytes)} {how}" if self.requested_bytes else "it took all"
+        if self.requested_bytes >= _NO_MACHINE_BYTES:
             return (
                 f"{had}, which no machine has: the size is wrong, in damaged input or in the stage; "
                 "more --memory will not help"
@@ -188,7 +188,7 @@ class RetryPolicy:
 
     def blame_stage(self) -> str:
         """Describe why the stage, not the documents, needs more memory than there is."""
-        worst = max(self.misfits, key=lambda m: (m.asked_bytes, m.budget_bytes))
+        worst = max(self.misfits, key=lambda m: (m.requested_bytes, m.budget_bytes))
         stage = next((in_words(m.stage) for m in self.misfits if m.stage), "every partition")
         return (
             f"{stage} needs more memory than the budget leaves, whatever the documents: {len(self.misfits)} in a row "
@@ -199,8 +199,8 @@ class RetryPolicy:
 
 def _retry_used_up(unit: Unit, report: Failure) -> RetryDecision:
     """Try a unit again whose worker ran out of descriptors or threads, perhaps by earlier units."""
-    where = f"{in_words(report.stage)}: " if report.stage else ""
-    note = f"{where}the worker ran out of {_USED_UP[report.kind]}, trying again on a fresh one: {report.error}"
+    prefix = f"{in_words(report.stage)}: " if report.stage else ""
+    note = f"{prefix}the worker ran out of {_USED_UP[report.kind]}, trying again on a fresh one: {report.error}"
     return RetryDecision(RetryAction.RETRY, replace(unit, n_kills=unit.n_kills + 1), note)
 
 
@@ -211,10 +211,10 @@ def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
         return RetryDecision(
             RetryAction.RETRY if unit.n_failures < _MOST_FAILURES[unit.mode] else RetryAction.FAIL, unit
         )
-    where = f"{in_words(report.stage)} " if report.stage else ""
+    prefix = f"{in_words(report.stage)} " if report.stage else ""
     if unit.n_failures == 1:
         return RetryDecision(
-            RetryAction.RETRY, unit, f"{where}failed, trying once more on a fresh worker: {report.error}"
+            RetryAction.RETRY, unit, f"{prefix}failed, trying once more on a fresh worker: {report.error}"
         )
     if can_split(unit):
         return RetryDecision(RetryAction.SPLIT, unit, n_failures=1)
@@ -237,12 +237,12 @@ def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
     return RetryDecision(
         RetryAction.QUARANTINE,
         quarantined,
-        f"{where}failed twice on one record, which goes to quarantine: {report.error}",
+        f"{prefix}failed twice on one record, which goes to quarantine: {report.error}",
     )
 
 
 def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> RetryDecision:
-    where = f", in {in_words(report.stage)}" if report.stage else ""
+    prefix = f", in {in_words(report.stage)}" if report.stage else ""
     if report.in_setup:  # smaller partitions would not help
         if had_all:
             note = f"stage {report.stage!r} cannot be set up in the memory that the budget leaves"
@@ -258,7 +258,7 @@ def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> RetryDecision:
     if not had_all:
         return RetryDecision(RetryAction.ALONE, replace(unit, alone=True))
     return RetryDecision(
-        RetryAction.INFEASIBLE, unit, f"{_describe(unit)} does not fit the memory budget even alone{where}"
+        RetryAction.INFEASIBLE, unit, f"{_describe(unit)} does not fit the memory budget even alone{prefix}"
     )
 
 
@@ -269,8 +269,8 @@ def describe_failure(report: Failure, unit: Unit | None = None) -> str:
     """
     stage, line = in_words(report.stage), report.at
     error = report.error or "a worker failed"
-    where = f" on {_describe(unit)}" if unit is not None else ""
-    return f"{stage}: {error}{where}" + (f" [{line}]" if line else "") if stage else error
+    prefix = f" on {_describe(unit)}" if unit is not None else ""
+    return f"{stage}: {error}{prefix}" + (f" [{line}]" if line else "") if stage else error
 
 
 def _describe(unit: Unit) -> str:
@@ -337,12 +337,12 @@ def judge_death(
     cap_bytes: int,
     was_alone: bool = False,
     stage: str = "",
-    kept_bytes: int = 0,
+    retained_bytes: int = 0,
 ) -> Failure:
     """Return what the end of a worker says about its unit.
 
-    `was_alone`: no other worker was busy when it was killed. `kept_bytes`: of `used_bytes`, what the worker held before
-    the unit.
+    `was_alone`: no other worker was busy when it was killed. `retained_bytes`: of `used_bytes`, what the worker held
+    before the unit.
     """
 
     def failure(kind: FailureKind, error: str) -> Failure:
@@ -359,6 +359,6 @@ def judge_death(
     if kill_reason is not None or signal == _SIGKILL:
         return failure(FailureKind.KILLED, str(kill_reason or "killed from outside"))
     # A failed allocation ends a process by a signal, if at all: one that exits by itself has another reason.
-    if signal and cap_bytes and cap_bytes - used_bytes < (cap_bytes - kept_bytes) * 2 // 10:
+    if signal and cap_bytes and cap_bytes - used_bytes < (cap_bytes - retained_bytes) * 2 // 10:
         return failure(FailureKind.MEMORY, f"the worker died ({how}) close to its memory cap")
     return failure(FailureKind.CRASH, f"the worker process died: {how}")

@@ -111,12 +111,12 @@ class Worker:
     since_s: float = 0.0
     used_bytes: int = 0
     kill_reason: KillReason | None = None
-    held: bool = False  # a feeder that waits for room in the queue
+    is_blocked: bool = False  # a feeder that waits for room in the queue
     n_units: int = 0
     base_bytes: int = 0  # when it was ready: what it holds before it does anything
     base_data_bytes: int = 0  # ... in private mappings, touched or not: its limit is that plus its cap
     file_bytes: int = 0  # pages of files that it has mapped: of libraries, mostly
-    kept_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
+    retained_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
     was_alone: bool = False  # when it was killed: no other worker was busy
     first_floor: int = 0
     base_floor: int = 0  # when the first partitions, which warm it up, were over
@@ -131,7 +131,7 @@ class Worker:
     @property
     def progressing(self) -> bool:
         """Whether it works and will report; a feeder that waits for room in the queue will not."""
-        return self.unit is not None and not self.held
+        return self.unit is not None and not self.is_blocked
 
     @property
     def dying(self) -> bool:

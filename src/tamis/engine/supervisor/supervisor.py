@@ -113,9 +113,9 @@ class Supervisor:
         return self.queue.is_empty
 
     @property
-    def bytes_left(self) -> int:
+    def remaining_bytes(self) -> int:
         """Input bytes that are not done yet (compressed bytes where the input is compressed)."""
-        return self.queue.bytes_left(self.pool.units)
+        return self.queue.remaining_bytes(self.pool.units)
 
     def join_schemas(self, schemas: list[str]) -> None:
         """Have a worker join the schemas of output files into `schema`."""
@@ -195,7 +195,7 @@ class Supervisor:
         worker, message = self.pool.workers[event.worker], event.message
         assert isinstance(message, SetUp)
         self.policy.setup_succeeded()
-        self.arbiter.learn_setup(worker, message.kept_bytes, message.peak_bytes)
+        self.arbiter.learn_setup(worker, message.retained_bytes, message.peak_bytes)
         return self._dispatch_on_node_of(worker, now_s)
 
     def _on_read(self, event: Received, now_s: float) -> list[Action]:
@@ -214,7 +214,7 @@ class Supervisor:
         assert isinstance(message, Block)
         worker.since_s = now_s
         self.queue.add_block(worker.unit, message.piece, message.n_bytes, message.compressed)
-        worker.held = True
+        worker.is_blocked = True
         return self._dispatch_on_node_of(worker, now_s)
 
     def _discard_block(self, event: Received, now_s: float) -> list[Action]:
@@ -271,8 +271,8 @@ class Supervisor:
         if not self._remove(event.worker).dying:
             self._n_stillborn += 1
             if self._n_stillborn >= MAX_STILLBORN:
-                why = f"{self._n_stillborn} workers in a row died while starting, the last one with {event.how}"
-                return self._shutdown.fail(FatalKind.WORKER, why)
+                reason = f"{self._n_stillborn} workers in a row died while starting, the last one with {event.how}"
+                return self._shutdown.fail(FatalKind.WORKER, reason)
         return self.dispatcher.dispatch(now_s)
 
     def _on_death_at_work(self, event: Died, now_s: float) -> list[Action]:
@@ -310,7 +310,7 @@ class Supervisor:
         config = self.pool.config_of(worker)
         grown = worker.used_bytes - config.worker_bytes  # the cap counts from what a worker holds anyway
         has_stages = worker.segment >= 0
-        kept = self.arbiter.retained_bytes(worker, worker.segment) if has_stages else worker.kept_bytes
+        kept = self.arbiter.retained_bytes(worker, worker.segment) if has_stages else worker.retained_bytes
         report = judge_death(
             worker.kill_reason, event.how, event.signal, grown, worker.cap_bytes, worker.was_alone, event.stage, kept
         )

@@ -85,23 +85,23 @@ class WorkQueue:
     def has_units(self) -> bool:
         return any(self.segments)
 
-    def bytes_left(self, busy: Sequence[Unit]) -> int:
+    def remaining_bytes(self, busy: Sequence[Unit]) -> int:
         """Return the input bytes that are not done yet (compressed bytes where the input is compressed).
 
         `busy`: the units that workers have.
         """
-        left = self.cursor.bytes_left
+        n_bytes = self.cursor.remaining_bytes
         for unit in [*(unit for unit in busy if unit.mode is Mode.FEED), *self.feeds]:
             if unit.pieces:
-                left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - unit.compressed_bytes)
+                n_bytes += max(0, self.cursor.files.sizes[unit.pieces[0].file] - unit.compressed_bytes)
         n = len(self.segments)  # what waits for the last of two segments is half done
-        each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_partitions)
+        each = (self.cursor.files.total_bytes - self.cursor.remaining_bytes) // max(1, self._n_partitions)
         for unit in [*busy, *self.segments[0]]:
             if unit.mode is Mode.RUN:
                 sizes = [p.end - p.start for p in unit.pieces if p.kind is PieceKind.BYTES]
-                left += (sum(sizes) or each) * (n - unit.segment) // n  # rows and blocks do not say how many bytes
-        left += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.segments) if i)
-        return min(left, self.cursor.files.total_bytes)
+                n_bytes += (sum(sizes) or each) * (n - unit.segment) // n  # rows and blocks do not say how many bytes
+        n_bytes += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.segments) if i)
+        return min(n_bytes, self.cursor.files.total_bytes)
 
     # -- units --------------------------------------------------------------------------------------------------------
     def new_unit(self, pieces: list[Piece], segment: int = 0, partition: int = -1) -> Unit:
@@ -246,15 +246,15 @@ class WorkQueue:
         del self.partitions[unit.partition]
         return []
 
-    def commit_begun(self) -> list[Action]:
+    def begin_commits(self) -> list[Action]:
         """Commit what is done of open partitions, so that a resumed run does not repeat it.
 
         Where documents went on to a later segment, a partition is not whole: nothing is committed then.
         """
         if len(self.segments) > 1:
             return []
-        begun = [number for number, partition in self.partitions.items() if partition.n_done]
-        return [action for number in begun for action in self._commit(number)]
+        numbers = [number for number, partition in self.partitions.items() if partition.n_done]
+        return [action for number in numbers for action in self._commit(number)]
 
     def replace_file(self, unit: Unit, report: Done) -> ReplaceFile:
         """Replace a committed output file by the one that a recast wrote."""

@@ -38,8 +38,8 @@ class WorkerHealth:
 
     def forget(self, worker: Worker, has_heir: bool = False) -> None:
         """Forget a worker that ends; with `has_heir`, its series of floors continues in the worker that replaces it."""
-        self.leakage.gone(worker.id, worker.segment, heir=has_heir)
-        self.handles.gone(worker.id)
+        self.leakage.forget_worker(worker.id, worker.segment, heir=has_heir)
+        self.handles.forget_worker(worker.id)
 
     def after_unit(self, worker: Worker, report: Done) -> tuple[list[Action], Note | None]:
         """Record what a unit left behind; return notes, and the reason for replacing the worker if there is one.

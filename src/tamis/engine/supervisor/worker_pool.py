@@ -146,7 +146,7 @@ class WorkerPool:
     def assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> AssignUnit:
         """Give a worker a unit, and its cap together with it."""
         worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
-        worker.held = False
+        worker.is_blocked = False
         self._next_fence += 1
         return AssignUnit(worker.id, unit, worker.fence, cap_bytes)
 
@@ -182,7 +182,7 @@ class WorkerPool:
         """Retire a worker that cannot continue: an idle one of another segment, or a feeder waiting for the queue."""
         if any(w.dying for w in node.workers.values()):
             return []
-        spare = [w for w in node.workers.values() if w.segment != segment and (w.is_idle or w.held)]
+        spare = [w for w in node.workers.values() if w.segment != segment and (w.is_idle or w.is_blocked)]
         if not node.devices.has_room(segment):
             spare = [w for w in spare if node.devices.share(w.segment)]
         return self.retire(spare[0]) if spare else []
@@ -217,11 +217,11 @@ class WorkerPool:
         node.decision = decide(node.pressure.level, uses, budget_bytes, used_bytes)
         if node.pressure.level is not before:
             percent = 100 * used_bytes / budget_bytes
-            where = f" on {node.name}" if node.name else ""
+            location = f" on {node.name}" if node.name else ""
             actions.append(
                 Note(
                     EventKind.PRESSURE,
-                    f"memory {node.pressure.level.name.lower()}{where}: {percent:.0f} % of the budget, "
+                    f"memory {node.pressure.level.name.lower()}{location}: {percent:.0f} % of the budget, "
                     f"{format_size(used_bytes)} of {format_size(budget_bytes)}",
                     {"level": int(node.pressure.level), "used": used_bytes},
                 )

@@ -15,21 +15,21 @@ from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.messages import StageUse
 from tamis.engine.worker.binning import as_numbers, count, is_whole
 from tamis.engine.worker.dropped import StageInput, record_bytes
-from tamis.engine.worker.kept_scores import Kept
+from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
 from tamis.formats.table_block import TableBlock
 from tamis.kernels import spare
 from tamis.kernels.records import hash128
 from tamis.memory import meter
-from tamis.memory.release import PeakWatch
+from tamis.memory.release import PeakMeter
 from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.stages.notes import DropNote, InputNotes
 from tamis.tasks import DocumentBatch, FailedTask, FileGroupTask, NoneTask, Origin, Task
 from tamis.tasks.returned_data import parents_of, trace_returned
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
-Aside = Callable[[DocumentBatch, str, list[str]], None]
+Quarantine = Callable[[DocumentBatch, str, list[str]], None]
 """Takes documents that a stage cannot do: the batch, the stage, a reason for each."""
 Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
@@ -65,8 +65,8 @@ class Uses:
 
     def __init__(self) -> None:
         self.rows: list[StageUse] = []
-        seen = meter.statm()
-        self._floor_bytes = 0 if seen is None else seen.resident_bytes - spare.held_bytes()
+        statm = meter.statm()
+        self._floor_bytes = 0 if statm is None else statm.resident_bytes - spare.held_bytes()
         self._in_bytes: int | None = None
 
     def begin(self, tasks: Sequence[Task[Any]]) -> None:
@@ -75,7 +75,7 @@ class Uses:
             self._in_bytes = sum(int(record_bytes(b).sum()) for b in batches)
         self._handles = meter.n_descriptors(), meter.n_threads()
         self._cpu_s = time.process_time()
-        self._watch = PeakWatch().start()
+        self._watch = PeakMeter().start()
 
     def end(self, label: str, book: StageBook) -> None:
         try:
@@ -95,14 +95,14 @@ class Uses:
 class Notes:
     """Notes on the documents of a unit, in addition to the books.
 
-    Why they were dropped, what stages took, the scores of those that stayed. `aside` takes documents that a stage
+    Why they were dropped, what stages took, the scores of those that stayed. `quarantine` takes documents that a stage
     cannot process; `read` takes what a stage (the first argument) read from files by itself.
     """
 
     rejections: Rejections = field(default_factory=lambda: Rejections(False))
     uses: Uses = field(default_factory=Uses)
-    kept: Kept = field(default_factory=lambda: Kept(()))
-    aside: Aside = lambda batch, stage, reasons: None
+    score_collector: ScoreCollector = field(default_factory=lambda: ScoreCollector(()))
+    quarantine: Quarantine = lambda batch, stage, reasons: None
     read: Callable[[str, InputNotes], None] = lambda stage, notes: None
 
 
@@ -125,7 +125,7 @@ def run_stage(
     notes = notes or Notes()
     if not stage.is_source_stage:
         tasks = [t for t in tasks if t.num_items or not isinstance(t, DocumentBatch)]
-    began = time.perf_counter()
+    started_s = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
     # Several are as the user cut the input; who wants all there are at once wants them whole.
@@ -140,7 +140,7 @@ def run_stage(
         raise
     finally:
         notes.uses.end(label, book)
-    book.seconds += time.perf_counter() - began
+    book.seconds += time.perf_counter() - started_s
     book.count(stage._consume_custom_metrics())
     return results
 
@@ -152,9 +152,9 @@ def narrow(tasks: Sequence[Task[Any]]) -> None:
         if not isinstance(task, DocumentBatch) or (lineage := task.lineage) is None:
             return  # whatever it holds
         rows.setdefault(id(lineage.origin), (lineage.origin, []))[1].append(lineage.rows)
-    for origin, found in rows.values():
+    for origin, parts in rows.values():
         if not origin.is_parsed:
-            origin.narrow(np.concatenate(found))
+            origin.narrow(np.concatenate(parts))
 
 
 def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
@@ -169,9 +169,9 @@ def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
         if at < 0 or sizes[at] < 2:
             break
         middle = sizes[at] // 2
-        whole = parts[at]
-        assert isinstance(whole, DocumentBatch)
-        parts[at : at + 1] = [whole.take(np.arange(middle)), whole.take(np.arange(middle, sizes[at]))]
+        batch = parts[at]
+        assert isinstance(batch, DocumentBatch)
+        parts[at : at + 1] = [batch.take(np.arange(middle)), batch.take(np.arange(middle, sizes[at]))]
     return parts
 
 
@@ -185,9 +185,9 @@ def _run_chunk(
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents, tuple(stage.input_columns()))
-    before, seen = _identities(parents), StageInput(parents)
+    before, stage_input = _identities(parents), StageInput(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
-    stage._open_notes(_counter(book, label, len(before[0]), notes.kept))
+    stage._open_notes(_counter(book, label, len(before[0]), notes.score_collector))
     try:
         results = stage.process_batch(tasks)
     except Exception as exc:
@@ -200,19 +200,21 @@ def _run_chunk(
     results = _settle_results(results, label, parents, book)
     drops = [n if n.reason != stage.name else n._replace(reason=label) for n in reported.drops]
     documents = [r for r in results if isinstance(r, DocumentBatch)]
-    _note_survivors(documents, label, before, book, notes.kept)
+    _note_survivors(documents, label, before, book, notes.score_collector)
     for batch in (*parents, *documents):
         batch.forget_frames()
     notes.read(label, reported.input)
-    bad = {int(s): reason for serials, told in reported.bad for s, reason in zip(serials, told, strict=True)}
+    bad = {int(s): reason for serials, reasons in reported.bad for s, reason in zip(serials, reasons, strict=True)}
     if bad:
-        _quarantine_bad(bad, label, parents, documents, before, book, notes.aside)
+        _quarantine_bad(bad, label, parents, documents, before, book, notes.quarantine)
     is_sink = is_last and (stage.is_sink_stage or any(isinstance(r, FileGroupTask) for r in results))
     for serials, note in _account(book, label, before, documents, drops, list(bad), is_sink):
         identity = hash128.sum128(*before, serials)
         # In this order: examples are some of those whose ids were looked up.
-        notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
-        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials, note.ids))
+        notes.rejections.add(stage_input.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
+        book.drop(
+            note.reason, len(serials), identity, stage_input.n_bytes(serials), stage_input.examples(serials, note.ids)
+        )
     return results
 
 
@@ -241,14 +243,14 @@ def _settle_results(
 
 
 def _note_survivors(
-    documents: Sequence[DocumentBatch], label: str, before: Identity, book: StageBook, kept: Kept
+    documents: Sequence[DocumentBatch], label: str, before: Identity, book: StageBook, collector: ScoreCollector
 ) -> None:
     """Count documents that cannot be traced, and keep the scores of those that stayed."""
     if n_new := sum(int((d.serial < 0).sum()) for d in documents if d.is_adopted):
         book.count({UNTRACED: n_new})
     if documents:
         serials = np.concatenate([d.serial for d in documents])
-        kept.leave(label, serials[serials >= 0], before[0])
+        collector.note_survivors(label, serials[serials >= 0], before[0])
 
 
 def _quarantine_bad(
@@ -258,30 +260,30 @@ def _quarantine_bad(
     documents: Sequence[DocumentBatch],
     before: Identity,
     book: StageBook,
-    aside: Aside,
+    quarantine: Quarantine,
 ) -> None:
     """Quarantine the documents that a stage reported as bad (reasons by serial) and that really did not come out."""
-    out = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()
+    returned = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()
     for batch in parents:
-        at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in bad and s not in out], np.int64)
+        at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in bad and s not in returned], np.int64)
         if len(at):
             serials = batch.serial[at]
             book.quarantined.add(len(at), hash128.sum128(*before, serials))
-            aside(batch.take(at), label, [bad[s] for s in serials.tolist()])
+            quarantine(batch.take(at), label, [bad[s] for s in serials.tolist()])
 
 
-def _counter(book: StageBook, label: str, n: int, kept: Kept) -> Callable[[str, Any, Any], None]:
+def _counter(book: StageBook, label: str, n: int, collector: ScoreCollector) -> Callable[[str, Any, Any], None]:
     """Return the function that a stage calls with scores.
 
     It counts them, and keeps those of a rule's documents.
     """
-    kept.begin(n)
+    collector.begin(n)
 
     def counter(name: str, scores: Any, serials: Any = None) -> None:
         numbers = as_numbers(scores)
         count(numbers, book.scores.setdefault(name, Histogram()))
         if serials is not None:
-            kept.note(label, name, serials, numbers, is_whole(scores))
+            collector.note(label, name, serials, numbers, is_whole(scores))
 
     return counter
 
@@ -324,39 +326,39 @@ def _account(
     before: Identity,
     results: list[DocumentBatch],
     notes: Sequence[DropNote],
-    aside: Sequence[int],
+    quarantine: Sequence[int],
     is_sink: bool = False,
 ) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
     """Account for each document by serial: kept once, copied, or gone; rows without a serial are new.
 
-    Returns the dropped documents with the reasons, which the caller enters into the book. `aside`: those in
+    Returns the dropped documents with the reasons, which the caller enters into the book. `quarantine`: those in
     quarantine. `is_sink`: the stage wrote what it neither returned nor dropped for a reason; that counts as kept.
     """
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
     times = np.bincount(serials[serials >= 0], minlength=n) if n else np.zeros(0, np.int64)
-    kept = times == 1
+    survives = times == 1
     n_new = int((serials < 0).sum())
-    copied, gone = times > 1, times == 0
-    gone[list(aside)] = False
-    book.out.add(int(kept.sum()), hash128.sum128(*before, np.flatnonzero(kept)))
-    replaced = copied | gone if n_new else copied
+    copied, dropped_mask = times > 1, times == 0
+    dropped_mask[list(quarantine)] = False
+    book.out.add(int(survives.sum()), hash128.sum128(*before, np.flatnonzero(survives)))
+    replaced = copied | dropped_mask if n_new else copied
     book.consumed.add(int(replaced.sum()), hash128.sum128(*before, np.flatnonzero(replaced)))
     dropped: list[tuple[np.ndarray[Any, Any], DropNote]] = []
     if not n_new:
         for note in notes:  # a document goes once, for the first reason given, and only if it is really gone
             serials = np.asarray(note.serials, np.int64)
-            chosen = np.flatnonzero(gone[serials])
-            values, ids = (_values_at(told, chosen) for told in (note.values, note.ids))
+            chosen = np.flatnonzero(dropped_mask[serials])
+            values, ids = (_values_at(column, chosen) for column in (note.values, note.ids))
             dropped.append((serials[chosen], note._replace(values=values, ids=ids)))
-            gone[serials] = False
+            dropped_mask[serials] = False
         if is_sink:
-            book.out.add(int(gone.sum()), hash128.sum128(*before, np.flatnonzero(gone)))
+            book.out.add(int(dropped_mask.sum()), hash128.sum128(*before, np.flatnonzero(dropped_mask)))
         else:
-            dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
+            dropped.append((np.flatnonzero(dropped_mask), DropNote((), label, None, "")))
     ordinal = 0
     for batch in results:
-        ordinal = _identify_results(batch, kept, before, book, ordinal)
+        ordinal = _identify_results(batch, survives, before, book, ordinal)
     return [(serials, note) for serials, note in dropped if len(serials)]
 
 
@@ -375,7 +377,7 @@ def _values_at(values: Any, at: np.ndarray[Any, Any]) -> list[Any] | None:
 
 
 def _identify_results(
-    batch: DocumentBatch, kept: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int
+    batch: DocumentBatch, survives: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int
 ) -> int:
     """Survivors keep their identity; copies and new rows get one made from their parents and a running number."""
     serial = batch.serial
@@ -384,15 +386,15 @@ def _identify_results(
     parent = np.maximum(serial, 0)
     if len(before[0]):
         hi, lo = before[0][parent], before[1][parent]
-        new = (serial < 0) | ~kept[parent]
+        new = (serial < 0) | ~survives[parent]
     else:
         new = np.ones(n, bool)
     at = np.flatnonzero(new)
     if len(at):
         if (serial[at] < 0).any():
-            fresh = at[serial[at] < 0]
+            new_rows = at[serial[at] < 0]
             total = hash128.sum128(*before)
-            hi[fresh], lo[fresh] = np.uint64(total >> 64), np.uint64(total & (2**64 - 1))
+            hi[new_rows], lo[new_rows] = np.uint64(total >> 64), np.uint64(total & (2**64 - 1))
         mixed = hash128.mix_rows(hi[at], lo[at], np.arange(ordinal + 1, ordinal + 1 + len(at), dtype=np.int64))
         hi[at], lo[at] = mixed
         book.derived.add(len(at), hash128.sum128(*mixed))

@@ -29,18 +29,18 @@ from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
 _SHIFT = np.uint64(64 - 1 - 11 - 5)
-_AT_ONCE = 1 << 13  # numbers: what this takes beside them stays small, and in the cache
+_CHUNK = 1 << 13  # numbers: what this takes beside them stays small, and in the cache
 _ZERO = NO_NUMBER  # added to a bin's number, which may be negative
 
 
 def count(values: Any, histogram: Histogram) -> None:
     """Add numbers: an array of numpy or Arrow, or a list of anything."""
     numbers = np.ascontiguousarray(as_numbers(values))
-    for at in range(0, len(numbers), _AT_ONCE):
-        bits = numbers[at : at + _AT_ONCE].view(np.uint64)
-        found = np.bincount(_TABLE.take((bits >> _SHIFT).view(np.int64)))
-        first = int(found.argmax() if found[-1] == len(bits) else np.flatnonzero(found)[0])
-        histogram.add(first - _ZERO, found[first:].tolist())
+    for at in range(0, len(numbers), _CHUNK):
+        bits = numbers[at : at + _CHUNK].view(np.uint64)
+        counts = np.bincount(_TABLE.take((bits >> _SHIFT).view(np.int64)))
+        first = int(counts.argmax() if counts[-1] == len(bits) else np.flatnonzero(counts)[0])
+        histogram.add(first - _ZERO, counts[first:].tolist())
 
 
 def as_numbers(values: Any) -> Array:
@@ -93,17 +93,17 @@ def _make_table() -> Array:
     quarter = five >> 3
     index = np.zeros(len(key), np.int64)
     for first, begin, end in ((1, SMALLEST, SHARES), (FIRST_LARGE, LARGE, LARGEST)):
-        here = (power >= begin) & (power < end)
-        index[here] = first + ((power - begin) * 4 + quarter)[here]
+        in_range = (power >= begin) & (power < end)
+        index[in_range] = first + ((power - begin) * 4 + quarter)[in_range]
     for first, begin, end in ((FIRST_SHARE, SHARES, MEANS), (FIRST_MEAN, MEANS, LARGE)):
-        here = (power >= begin) & (power < end)
-        quarters = (32 + five[here]) >> (3 - (power[here] - begin))  # of the first power of two
-        index[here] = first - 4 + quarters
+        in_range = (power >= begin) & (power < end)
+        quarters = (32 + five[in_range]) >> (3 - (power[in_range] - begin))  # of the first power of two
+        index[in_range] = first - 4 + quarters
     index[power >= LARGEST] = OVERFLOW
-    both = np.concatenate([index, -1 - index])
-    both[np.tile((power == 1024) & (five > 0), 2)] = NO_NUMBER
-    both[len(index)] = 0  # -0.0, and what is closer to it than 2**-1027
-    return (both + _ZERO).astype(np.intp)
+    bins = np.concatenate([index, -1 - index])
+    bins[np.tile((power == 1024) & (five > 0), 2)] = NO_NUMBER
+    bins[len(index)] = 0  # -0.0, and what is closer to it than 2**-1027
+    return (bins + _ZERO).astype(np.intp)
 
 
 _TABLE = _make_table()

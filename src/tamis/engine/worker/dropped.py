@@ -31,7 +31,7 @@ class StageInput:
     """
 
     def __init__(self, batches: Sequence[DocumentBatch]) -> None:
-        self._given = list(batches)
+        self._batches = list(batches)
         # Copies of the batches, not of their data: a stage may put other documents into the very batch it was given.
         self._copies = [b.copy() for b in batches]
         self._first = [0, *accumulate(b.num_items for b in batches)]
@@ -40,7 +40,7 @@ class StageInput:
     @property
     def batches(self) -> list[DocumentBatch]:
         """The batches as they were; those that still are so, themselves, with all that was decoded since."""
-        return [g if _is_same(g, c) else c for g, c in zip(self._given, self._copies, strict=True)]
+        return [g if _is_same(g, c) else c for g, c in zip(self._batches, self._copies, strict=True)]
 
     def n_bytes(self, serials: Array) -> int:
         if not len(serials):
@@ -54,22 +54,22 @@ class StageInput:
 
         `ids`: of each, where they are known.
         """
-        told = None if ids is None else dict(zip(serials.tolist(), ids, strict=True))
+        id_of = None if ids is None else dict(zip(serials.tolist(), ids, strict=True))
         if len(serials) > MAX_EXAMPLES:
             serials = np.partition(serials, MAX_EXAMPLES - 1)[:MAX_EXAMPLES]
         by_batch: dict[int, list[int]] = {}
         for serial in sorted(serials.tolist()):
             k = bisect_right(self._first, serial) - 1
             by_batch.setdefault(k, []).append(serial - self._first[k])
-        found = []
+        located = []
         for k, rows in by_batch.items():
             first, lineage = self._first[k], self._copies[k].lineage
-            names = self._ids(k, rows) if told is None else [_short(told[first + row]) for row in rows]
+            names = self._ids(k, rows) if id_of is None else [_short(id_of[first + row]) for row in rows]
             for at, name in zip(rows, names, strict=True):
                 file, offset = (-1, -1) if lineage is None else lineage.place(at)
                 if name is not None or file >= 0:
-                    found.append((file, offset, name))
-        return found
+                    located.append((file, offset, name))
+        return located
 
     def _ids(self, k: int, rows: list[int]) -> list[str | None]:
         """Return the documents' ids as `tamis why` knows them.
@@ -94,10 +94,10 @@ def _short(name: str | None) -> str | None:
     return name if name is not None and 0 < len(name) <= _MAX_ID_CHARS else None
 
 
-def _is_same(given: DocumentBatch, copy: DocumentBatch) -> bool:
+def _is_same(batch: DocumentBatch, copy: DocumentBatch) -> bool:
     """Return True if the batch still holds the documents it was copied with."""
-    now, then = given.lineage, copy.lineage
-    return now is None and then is None if now is None or then is None else now.rows is then.rows
+    now, before = batch.lineage, copy.lineage
+    return now is None and before is None if now is None or before is None else now.rows is before.rows
 
 
 def _named(ids: pa.Array) -> pa.Array | None:

@@ -16,13 +16,13 @@ from dataclasses import replace
 from tamis import secrets
 from tamis.engine.messages import Failure, FailureKind, StageUse
 from tamis.errors import StoreError
-from tamis.failures import asked_bytes, clear_frames, is_descriptor_failure, is_memory_failure, is_thread_failure
+from tamis.failures import clear_frames, is_descriptor_failure, is_memory_failure, is_thread_failure, requested_bytes
 from tamis.memory import meter
 
 _N_RESERVED = 8
 _MANY_THREADS = 8  # more than a worker began with: their stacks, not the data, take its memory
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NOT_OWN = (
+_LIBRARY_PATHS = (
     os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
     "site-packages",
     "/lib/python",
@@ -36,13 +36,13 @@ class DescriptorReserve:
     """
 
     def __enter__(self) -> None:
-        self._held: list[int] = []
+        self._descriptors: list[int] = []
         with contextlib.suppress(OSError):  # as many as there are
             for _ in range(_N_RESERVED):
-                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                self._descriptors.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def __exit__(self, *exc_info: object) -> None:
-        for fd in self._held:
+        for fd in self._descriptors:
             os.close(fd)
 
 
@@ -86,11 +86,11 @@ def failure(kind: FailureKind, exc: BaseException, stage: str = "") -> Failure:
         stage=stage,
         trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
         at=secrets.hide(_raised_at(exc))[:500],
-        asked_bytes=asked_bytes(exc) or 0 if kind is FailureKind.MEMORY else 0,
+        requested_bytes=requested_bytes(exc) or 0 if kind is FailureKind.MEMORY else 0,
     )
 
 
-def is_of_the_machine(cause: BaseException) -> bool:
+def is_machine_failure(cause: BaseException) -> bool:
     """Return True if the failure is the machine's: a store that does not answer, or a full disk.
 
     These say nothing about the data: no reason to cut it or to quarantine records.
@@ -104,9 +104,9 @@ def _raised_at(exc: BaseException) -> str:
     Empty if there is none.
     """
     frames = traceback.extract_tb(exc.__traceback__)
-    own = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _NOT_OWN)]
-    if not own:
+    user_frames = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _LIBRARY_PATHS)]
+    if not user_frames:
         return ""
-    last = own[-1]
+    last = user_frames[-1]
     text = f": {last.line}" if last.line else ""
     return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"

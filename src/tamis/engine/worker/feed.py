@@ -19,7 +19,7 @@ from tamis.engine.messages import Block, Done, UnitMessage
 from tamis.engine.supervisor.units import TO_END, Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.config import WorkerConfig
-from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
+from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
 from tamis.formats.base import MAX_BATCH_ROWS, RowsFault
@@ -29,45 +29,45 @@ from tamis.formats.registry import table_format
 from tamis.stores.opening import state_of_open
 
 _ROW_BATCH_BYTES = 8 << 20
-Say = Callable[[UnitMessage], None]
+Send = Callable[[UnitMessage], None]
 Wait = Callable[[], int]  # blocks until the next block is wanted; returns its size (0: as before)
 
 
 def feed(
     unit: Unit,
-    names: str,
+    prefix: str,
     config: WorkerConfig,
     base: str,
-    say: Say,
+    send: Send,
     wait: Wait,
     columns: tuple[str, ...] | None = None,
 ) -> Done:
-    """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block.
+    """Hand out the blocks of a unit's ranges, one `send` each; returns the report on what is no block.
 
-    `names`: how the names of blocks begin, `base`: of files that are staged.
+    `prefix`: how the names of blocks begin, `base`: of files that are staged.
     """
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
-        say(Block(replace(block, path=sent_to(config.block_url, block.path)), n_bytes, compressed))
+        send(Block(replace(block, path=sent_to(config.block_url, block.path)), n_bytes, compressed))
         unit.block_bytes = wait() or unit.block_bytes
 
     contents = Contents()
-    piece, spent = unit.pieces[0], []
+    piece, quarantined_files = unit.pieces[0], []
     file = open_input(piece, ReadOptions(config.max_record_bytes, 0, config.inputs), contents)
     if file is not None:
         if piece.kind is PieceKind.ROWS:
             file.close()
-            _feed_rows(piece, unit, names, contents.bad, emit, columns)
+            _feed_rows(piece, unit, prefix, contents.bad, emit, columns)
         else:
             with file:
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
-                blocks = StreamBlocks(stream, unit, config.max_record_bytes, names, contents, emit)
+                blocks = StreamBlocks(stream, unit, config.max_record_bytes, prefix, contents, emit)
                 blocks.run()
-                spent = blocks.set_aside
+                quarantined_files = blocks.quarantined_files
     ledger = Ledger()
     account_bad(contents.bad, ledger)
     files = write_quarantine(contents.bad, base)
-    for path in spent:
+    for path in quarantined_files:
         os.unlink(path)
     at = min((b.offset for b in contents.bad), default=0)
     # A name of its own: the first block of the file may have something to quarantine too.
@@ -76,11 +76,11 @@ def feed(
 
 
 def _feed_rows(
-    piece: Piece, unit: Unit, place: str, bad: list[Bad], emit: Emit, columns: tuple[str, ...] | None
+    piece: Piece, unit: Unit, prefix: str, bad: list[QuarantinedInput], emit: Emit, columns: tuple[str, ...] | None
 ) -> None:
     at = piece.start
     end = piece.end if piece.end != TO_END else table_format(piece.path).describe(piece.path).n_rows
-    blocks = _RowBlocks(piece, place, emit)
+    blocks = _RowBlocks(piece, prefix, emit)
     while at < end:
         try:
             batch_bytes = max(1 << 16, min(unit.block_bytes, _ROW_BATCH_BYTES))
@@ -98,8 +98,8 @@ def _feed_rows(
 class _RowBlocks:
     """Rows on their way to block files, written as they come."""
 
-    def __init__(self, piece: Piece, place: str, emit: Emit) -> None:
-        self._piece, self._place, self._emit = piece, place, emit
+    def __init__(self, piece: Piece, prefix: str, emit: Emit) -> None:
+        self._piece, self._prefix, self._emit = piece, prefix, emit
         self._n_files = 0
         self._path = ""
         self._sink: BlockWriter | None = None
@@ -110,7 +110,7 @@ class _RowBlocks:
         if self._sink is not None and self._n_bytes + table.nbytes > block_bytes:
             self.close()
         if self._sink is None:
-            self._path = f"{self._place}.{self._n_files}.arrow"
+            self._path = f"{self._prefix}.{self._n_files}.arrow"
             self._n_files += 1
             self._first, self._n_bytes = first, 0
             self._sink = BlockWriter(self._path)

@@ -20,8 +20,8 @@ from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stores.opening import open_buffered
 from tamis.tasks import DocumentBatch
 
-_N_LOOKS = 64
-_LOOK_BYTES = 256 << 10
+_N_SAMPLES = 64
+_SAMPLE_BYTES = 256 << 10
 _MAX_NAMES = 20
 
 
@@ -29,22 +29,22 @@ class FieldCheck:
     """`check` every partition of the first segment, before its stages run."""
 
     def __init__(self, job: Job) -> None:
-        self._unseen = needed_fields(job) if job.reader is not None else {}
+        self._missing = needed_fields(job) if job.reader is not None else {}
 
     def check(self, batches: Sequence[DocumentBatch], inputs: Mapping[str, tuple[int, int]]) -> None:
         """PipelineError for a field that no document has. `inputs`: sizes (and times) of the input files."""
-        if not self._unseen or not any(b.num_items for b in batches):
+        if not self._missing or not any(b.num_items for b in batches):
             return
-        self._unseen = {f: who for f, who in self._unseen.items() if not any(b.has_field(f) for b in batches)}
-        if self._unseen:
-            found = fields_elsewhere(list(self._unseen), [(path, size) for path, (size, _) in inputs.items()])
-            self._unseen = {f: who for f, who in self._unseen.items() if f not in found}
-        for field, who in self._unseen.items():
-            there = list(dict.fromkeys(name for b in batches for name in b.get_columns()))
-            more = f" and {len(there) - _MAX_NAMES} more" if len(there) > _MAX_NAMES else ""
+        self._missing = {f: stage for f, stage in self._missing.items() if not any(b.has_field(f) for b in batches)}
+        if self._missing:
+            present = sampled_fields(list(self._missing), [(path, size) for path, (size, _) in inputs.items()])
+            self._missing = {f: stage for f, stage in self._missing.items() if f not in present}
+        for field, stage in self._missing.items():
+            names = list(dict.fromkeys(name for b in batches for name in b.get_columns()))
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
             raise PipelineError(
-                f"stage {who!r} reads the field {field!r}, which no document has; they have "
-                f"{there[:_MAX_NAMES]}{more}. Name one of these, "
+                f"stage {stage!r} reads the field {field!r}, which no document has; they have "
+                f"{names[:_MAX_NAMES]}{more}. Name one of these, "
                 "or put a stage that makes it before"
             )
 
@@ -55,40 +55,40 @@ def needed_fields(job: Job) -> dict[str, str]:
     Up to a user's stage, which may add any field.
     """
     needed: dict[str, str] = {}
-    made: set[str] = set()
+    produced: set[str] = set()
     for label, stage in zip(job.labels, job.stages, strict=True):
         for name in stage.input_columns():
-            if name not in made:
+            if name not in produced:
                 needed.setdefault(name, label)
         if not type(stage).__module__.startswith("tamis."):
             break
-        made.update(stage.output_columns())
+        produced.update(stage.output_columns())
     return needed
 
 
-def fields_elsewhere(fields: Sequence[str], files: Sequence[tuple[str, int]]) -> set[str]:
+def sampled_fields(fields: Sequence[str], files: Sequence[tuple[str, int]]) -> set[str]:
     """Return which of these fields some record has, at up to 64 positions spread over the input.
 
     Files that cannot be read have none.
     """
-    found: set[str] = set()
-    for path, start in _places(files):
+    present: set[str] = set()
+    for path, start in _sample_positions(files):
         try:
-            found |= {f for f in fields if f in _fields_at(path, start, fields)}
+            present |= {f for f in fields if f in _fields_at(path, start, fields)}
         except Exception:  # damaged files are reported by the reader
             continue
-        if len(found) == len(fields):
+        if len(present) == len(fields):
             break
-    return found
+    return present
 
 
-def _places(files: Sequence[tuple[str, int]]) -> Iterable[tuple[str, int]]:
+def _sample_positions(files: Sequence[tuple[str, int]]) -> Iterable[tuple[str, int]]:
     """Files, evenly chosen, each at its start; few plain files at several places, small ones all over."""
-    chosen = files if len(files) <= _N_LOOKS else [files[i * len(files) // _N_LOOKS] for i in range(_N_LOOKS)]
-    each = _N_LOOKS // max(1, len(chosen))
+    sampled = files if len(files) <= _N_SAMPLES else [files[i * len(files) // _N_SAMPLES] for i in range(_N_SAMPLES)]
+    each = _N_SAMPLES // max(1, len(sampled))
     for k in range(each):
-        for path, size in chosen:
-            start = k * max(_LOOK_BYTES, size // each)
+        for path, size in sampled:
+            start = k * max(_SAMPLE_BYTES, size // each)
             if k == 0 or (start < size and _is_plain(path)):
                 yield path, start
 
@@ -104,8 +104,8 @@ def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
         data = _records_from(path, start)
     else:
         with StreamReader.open(path) as stream:
-            data = stream.read(_LOOK_BYTES)
-        if len(data) >= _LOOK_BYTES - 1:
+            data = stream.read(_SAMPLE_BYTES)
+        if len(data) >= _SAMPLE_BYTES - 1:
             data = data[: data.rfind(b"\n") + 1]
     block = line_format(path).parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8), list(fields))
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
@@ -113,10 +113,10 @@ def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
 
 
 def _records_from(path: str, start: int) -> bytes:
-    """Return the records that begin in the `_LOOK_BYTES` from `start` on; the last may be as long again."""
+    """Return the records that begin in the `_SAMPLE_BYTES` from `start` on; the last may be as long again."""
     before = min(1, start)  # a record begins at `start` where a line ends before it
     with open_buffered(path) as file:
         file.seek(start - before)
-        data = file.read(before + 2 * _LOOK_BYTES)
-    end = data.find(b"\n", before + _LOOK_BYTES - 1) + 1 or len(data)
+        data = file.read(before + 2 * _SAMPLE_BYTES)
+    end = data.find(b"\n", before + _SAMPLE_BYTES - 1) + 1 or len(data)
     return data[:end].partition(b"\n")[2] if start else data[:end]

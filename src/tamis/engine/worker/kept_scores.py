@@ -25,16 +25,16 @@ Key = tuple[str, str]
 _MAX_WAITING = 1 << 20  # bytes
 
 
-class Kept:
+class ScoreCollector:
     """`wanted`: (stage, score) of the rules that compare a score with a limit; nothing is kept of others."""
 
-    def __init__(self, wanted: Collection[Key]) -> None:
-        self._wanted = frozenset(wanted)
+    def __init__(self, keys: Collection[Key]) -> None:
+        self._keys = frozenset(keys)
         self._noted: list[tuple[Key, Array, Array]] = []  # numbers that wait to be made codes, many at once
         self._waiting = 0
         self._chunk: dict[Key, Array] = {}  # codes of the documents that a stage sees together, by serial
         self._n = 0
-        self._whole: dict[Key, bool] = {}
+        self._is_whole: dict[Key, bool] = {}
         # stage -> identities and codes of what it let pass.
         self._done: dict[str, list[tuple[Array, dict[Key, Array]]]] = {}
 
@@ -51,14 +51,14 @@ class Kept:
     def note(self, stage: str, score: str, serials: Array, numbers: Array, is_whole: bool) -> None:
         """Scores (64-bit floats) of the documents with these serials."""
         key = (stage, score)
-        if key in self._wanted:
-            self._whole[key] = self._whole.get(key, True) and is_whole
+        if key in self._keys:
+            self._is_whole[key] = self._is_whole.get(key, True) and is_whole
             self._noted.append((key, serials, numbers.copy()))  # whose they are may use the room again
             self._waiting += numbers.nbytes + serials.nbytes
             if self._waiting > _MAX_WAITING:
                 self._encode()
 
-    def leave(self, stage: str, serials: Array, identity: Array) -> None:
+    def note_survivors(self, stage: str, serials: Array, identity: Array) -> None:
         """Record that these documents left the stage; `identity`: of all that came in, by serial."""
         if len(serials):
             self._encode()
@@ -95,30 +95,30 @@ class Kept:
         for parts in self._done.values():
             keys = list(parts[0][1])
             parts = [p for p in parts if list(p[1]) == keys]
-            found = _places_of(identity, _joined([ids for ids, _ in parts]))
+            positions = _positions_of(identity, _joined([ids for ids, _ in parts]))
             for key in keys:
                 codes = _joined([codes[key] for _, codes in parts])
-                if found is not None:
-                    codes = codes[found[0]]
-                    codes[found[1]] = MISSING
-                table.codes[ScoreKey(*key, self._whole[key])] = codes
+                if positions is not None:
+                    codes = codes[positions[0]]
+                    codes[positions[1]] = MISSING
+                table.codes[ScoreKey(*key, self._is_whole[key])] = codes
         path = base + ".scores"
-        with files.create(path) as out:
-            out.write(encode_scores(table))
+        with files.create(path) as file:
+            file.write(encode_scores(table))
         return [StagedFile(path, FileKind.SCORES, len(table), extension="bin")]
 
 
-def _places_of(wanted: Array, known: Array) -> tuple[Array, Array] | None:
+def _positions_of(identities: Array, stored: Array) -> tuple[Array, Array] | None:
     """Return the position of each wanted identity among the known ones, and which wanted ones are missing.
 
     None: they are the same ones.
     """
-    if len(wanted) == len(known) and bool((wanted == known).all()):
+    if len(identities) == len(stored) and bool((identities == stored).all()):
         return None
-    order = np.argsort(known)
-    ordered = known[order]
-    at = np.minimum(np.searchsorted(ordered, wanted), len(known) - 1)
-    return order[at], np.flatnonzero(ordered[at] != wanted)
+    order = np.argsort(stored)
+    ordered = stored[order]
+    at = np.minimum(np.searchsorted(ordered, identities), len(stored) - 1)
+    return order[at], np.flatnonzero(ordered[at] != identities)
 
 
 def _joined(parts: Sequence[Array]) -> Array:

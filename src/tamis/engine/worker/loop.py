@@ -23,7 +23,7 @@ from tamis.engine.worker.process import UnitRunner
 from tamis.kernels import spare
 from tamis.memory import meter
 from tamis.memory.attribution import counts
-from tamis.memory.release import PeakWatch, release
+from tamis.memory.release import PeakMeter, release
 
 EXIT_AFTER_MEMORY_FAILURE = 77
 _IDLE_S = 0.05
@@ -61,8 +61,8 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     """Process one unit and report. True after an allocation failure."""
     unit, fence = message.unit, message.fence
 
-    def say(news: messages.UnitMessage) -> None:
-        channel.send(messages.about(news, unit.id, fence))
+    def send(unit_message: messages.UnitMessage) -> None:
+        channel.send(messages.about(unit_message, unit.id, fence))
 
     def wait() -> int:
         answer = channel.receive()
@@ -71,12 +71,12 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
         return answer.block_bytes
 
     probe = PythonProbe(runner.job.stages) if unit.probe else None  # this worker is under suspicion
-    watch = PeakWatch().start()
-    floor = watch.peak_bytes - spare.held_bytes()
+    peak_meter = PeakMeter().start()
+    floor = peak_meter.peak_bytes - spare.held_bytes()
     cpu = time.process_time()
     with DescriptorReserve():
-        report = runner.run(unit, fence, say, wait)
-    peak_bytes, cpu_s = max(0, watch.stop() - floor), round(time.process_time() - cpu, 6)
+        report = runner.run(unit, fence, send, wait)
+    peak_bytes, cpu_s = max(0, peak_meter.stop() - floor), round(time.process_time() - cpu, 6)
     is_starved = isinstance(report, messages.Failure) and report.kind is FailureKind.MEMORY
     if isinstance(report, messages.Failure) and not is_starved:
         with contextlib.suppress(OSError):  # to the run's worker.log, which may lie on a full disk
@@ -86,20 +86,20 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     if isinstance(report, messages.Done | messages.Failure):
         vitals = None if is_starved else _vitals()
         report = replace(report, peak_bytes=peak_bytes, cpu_s=cpu_s, vitals=vitals)
-    if isinstance(report, messages.Done) and probe is not None and report.held is not None:
-        report = replace(report, held=probe.weighed(report.held))
-    say(report)
+    if isinstance(report, messages.Done) and probe is not None and report.retained is not None:
+        report = replace(report, retained=probe.with_python_growth(report.retained))
+    send(report)
     return is_starved
 
 
 def _vitals() -> messages.Vitals:
     status = meter.status() or {}
-    kept = spare.held_bytes()
+    spare_bytes = spare.held_bytes()
     return messages.Vitals(
-        floor_bytes=max(0, status.get("RssAnon", 0) - kept),
+        floor_bytes=max(0, status.get("RssAnon", 0) - spare_bytes),
         shared_bytes=status.get("RssShmem", 0),
         file_bytes=status.get("RssFile", 0),
-        data_bytes=max(0, status.get("VmData", 0) - kept),
+        data_bytes=max(0, status.get("VmData", 0) - spare_bytes),
         **counts(),
         n_descriptors=meter.n_descriptors(),
         max_descriptors=meter.max_descriptors(),

@@ -18,55 +18,57 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tamis import files
-from tamis.engine.messages import Held
+from tamis.engine.messages import RetainedMemory
 from tamis.engine.worker import handover
 from tamis.engine.worker.rejections import Rejections
 from tamis.memory import meter
-from tamis.memory.attribution import Census, census, counts, variables_of
+from tamis.memory.attribution import ObjectCounts, count_objects, counts, variables_of
 from tamis.memory.release import release
 from tamis.tasks import DocumentBatch, Task
 
 
 class StageProbe:
-    """One partition, measured between stages. `held`: labels, each with what was kept since the one before."""
+    """One partition, measured between stages. `retained`: labels, each with what was kept since the one before."""
 
     def __init__(self, path: str) -> None:
-        self.held: list[tuple[str, dict[str, int]]] = []
+        self.retained: list[tuple[str, dict[str, int]]] = []
         self._path = path
         self._rejected: list[str] = []  # files with what was rejected so far
-        self._works = True
+        self._is_possible = True
         self._check = ""  # of what was put aside last
         self._before = _level()
 
-    def after(self, label: str, tasks: list[Task[Any]], rejections: Rejections, ours: int = 0) -> list[Task[Any]]:
+    def after(
+        self, label: str, tasks: list[Task[Any]], rejections: Rejections, engine_bytes: int = 0
+    ) -> list[Task[Any]]:
         """Put everything aside, count, take the tasks up again. Once that is not possible, no more is measured.
 
-        `ours`: bytes that the engine itself holds of this partition.
+        `engine_bytes`: bytes that the engine itself holds of this partition.
         """
-        put = self._put(tasks, rejections) if self._works else None
-        if put is None:
-            self._works = False
+        spilled = self._spill(tasks, rejections) if self._is_possible else None
+        if spilled is None:
+            self._is_possible = False
             return tasks
         tasks.clear()  # the caller still has the list
-        self.mark(label, ours)
-        return self._take(put)
+        self.mark(label, engine_bytes)
+        return self._reload(spilled)
 
-    def mark(self, label: str, ours: int = 0) -> None:
+    def mark(self, label: str, engine_bytes: int = 0) -> None:
         """Count now: what was kept since the last mark is `label`'s."""
-        if self._works:
+        if self._is_possible:
             release()
             now = _level()
-            now |= {name: now[name] - ours for name in ("malloc_bytes", "rss_bytes") if name in now}
-            self.held.append((label, {name: now[name] - self._before.get(name, 0) for name in now}))
+            now |= {name: now[name] - engine_bytes for name in ("malloc_bytes", "rss_bytes") if name in now}
+            self.retained.append((label, {name: now[name] - self._before.get(name, 0) for name in now}))
             self._before = now
 
     def restore(self, rejections: Rejections) -> None:
         """Take up again what was rejected, in order."""
         for path in reversed(self._rejected):
-            rejections.adopt_lineage(path)
+            rejections.restore(path)
         self._rejected.clear()
 
-    def _put(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
+    def _spill(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
         """By task: what is not in the file (a batch without documents is left as it is). None if it cannot be done."""
         batches = [t for t in tasks if isinstance(t, DocumentBatch) and t.num_items]
         if any(not isinstance(t, DocumentBatch) or not t.is_identified for t in tasks):
@@ -75,9 +77,9 @@ class StageProbe:
             self._check = handover.save(batches, self._path).check
             with files.create(self._path + ".shared", 0o600) as file:
                 for batch in batches:
-                    _save_shared(batch.measured, file)
+                    _save_measured(batch.measured, file)
             path = f"{self._path}.rejected{len(self._rejected)}"
-            if rejections.put_aside(path):
+            if rejections.spill(path):
                 self._rejected.append(path)
         except Exception:  # no room, or values that no file can hold: the partition matters, the measurement does not
             for name in (self._path, self._path + ".shared", f"{self._path}.rejected{len(self._rejected)}"):
@@ -88,31 +90,31 @@ class StageProbe:
             for t in tasks
         ]
 
-    def _take(self, put: list[Task[Any] | dict[str, Any]]) -> list[Task[Any]]:
+    def _reload(self, spilled: list[Task[Any] | dict[str, Any]]) -> list[Task[Any]]:
         loaded, _ = handover.load(self._path, (0, sys.maxsize), self._check)
         with open(self._path + ".shared", "rb") as file:
-            shared = [_load_shared(file) for _ in loaded]
+            measured = [_load_measured(file) for _ in loaded]
         for path in (self._path, self._path + ".shared"):
             os.unlink(path)
-        found = iter(zip(loaded, shared, strict=True))
+        pairs = iter(zip(loaded, measured, strict=True))
         tasks: list[Task[Any]] = []
-        for facts in put:
+        for facts in spilled:
             if isinstance(facts, Task):
                 tasks.append(facts)
                 continue
-            task, known = next(found)
+            task, values = next(pairs)
             vars(task).update(facts)
             assert isinstance(task, DocumentBatch)
-            task.measured.update(known)
+            task.measured.update(values)
             tasks.append(task)
         return tasks
 
 
-def _save_shared(shared: Mapping[tuple[str, str], np.ndarray[Any, Any]], file: BinaryIO) -> None:
+def _save_measured(measured: Mapping[tuple[str, str], np.ndarray[Any, Any]], file: BinaryIO) -> None:
     """Arrays by name, one behind the other; never pickled. TypeError for values that would come back as others."""
-    names = [(*name, values.dtype.hasobject) for name, values in shared.items()]
+    names = [(*name, values.dtype.hasobject) for name, values in measured.items()]
     file.write(json.dumps(names).encode() + b"\n")
-    for values in shared.values():
+    for values in measured.values():
         if not values.dtype.hasobject:
             np.save(file, values, allow_pickle=False)
         elif _is_json(plain := values.tolist()):
@@ -121,18 +123,18 @@ def _save_shared(shared: Mapping[tuple[str, str], np.ndarray[Any, Any]], file: B
             raise TypeError("values that JSON does not know")
 
 
-def _load_shared(file: BinaryIO) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
-    shared = {}
+def _load_measured(file: BinaryIO) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+    measured = {}
     for column, name, is_json in json.loads(file.readline()):
         if is_json:
-            told = json.loads(file.readline())
-            values = np.empty(len(told), object)
-            for i, value in enumerate(told):  # not values[:] = told, which takes lists for rows
+            objects = json.loads(file.readline())
+            values = np.empty(len(objects), object)
+            for i, value in enumerate(objects):  # not values[:] = told, which takes lists for rows
                 values[i] = value
         else:
             values = np.load(file, allow_pickle=False)
-        shared[column, name] = values
-    return shared
+        measured[column, name] = values
+    return measured
 
 
 def _is_json(value: Any) -> bool:
@@ -145,8 +147,8 @@ def _is_json(value: Any) -> bool:
 
 
 def _level() -> dict[str, int]:
-    seen = meter.status() or {}
-    return {**counts(), "rss_bytes": seen.get("RssAnon", 0) + seen.get("RssShmem", 0)}
+    status = meter.status() or {}
+    return {**counts(), "rss_bytes": status.get("RssAnon", 0) + status.get("RssShmem", 0)}
 
 
 class PythonProbe:
@@ -154,21 +156,21 @@ class PythonProbe:
 
     def __init__(self, stages: Sequence[Any]) -> None:
         self._stages = stages
-        self._before = self._census()
+        self._before = self._count_objects()
 
-    def weighed(self, held: Held) -> Held:
+    def with_python_growth(self, retained: RetainedMemory) -> RetainedMemory:
         """Add the growth of Python objects since the probe began to what was measured by stage.
 
         Returns it unchanged where the growth is not known.
         """
-        now = self._census()
+        now = self._count_objects()
         if self._before is None or now is None:
-            return held
-        return replace(held, **asdict(now.growth(self._before)))
+            return retained
+        return replace(retained, **asdict(now.growth(self._before)))
 
-    def _census(self) -> Census | None:
+    def _count_objects(self) -> ObjectCounts | None:
         # Stages and the globals of their modules are older than gc.freeze(): the collector does not list them.
         try:
-            return census(self._stages, variables=variables_of(self._stages))
+            return count_objects(self._stages, variables=variables_of(self._stages))
         except MemoryError:  # the cap is tight: then it is not known
             return None

@@ -1,7 +1,7 @@
 """What a worker does with one unit: read, run the segment's stages, write staged files, report.
 
 The same code runs in worker processes and in the in-process executor. It knows nothing of sockets, caps or commits:
-`say` passes a message to the supervisor, `wait` (feeding only) blocks until the supervisor wants the next block.
+`send` passes a message to the supervisor, `wait` (feeding only) blocks until the supervisor wants the next block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from tamis.engine.activity import READING, WRITING
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.messages import Done, Failure, FailureKind, Held, Read, Report, SetUp, StagedFile, UnitMessage
+from tamis.engine.messages import (
+    Done,
+    Failure,
+    FailureKind,
+    Read,
+    Report,
+    RetainedMemory,
+    SetUp,
+    StagedFile,
+    UnitMessage,
+)
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
@@ -33,13 +43,13 @@ from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
 from tamis.engine.worker.blocks import BlockFault
 from tamis.engine.worker.config import WorkerConfig
-from tamis.engine.worker.failures import failure, failure_of, is_of_the_machine
+from tamis.engine.worker.failures import failure, failure_of, is_machine_failure
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
-from tamis.engine.worker.kept_scores import Kept
+from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
-from tamis.engine.worker.quarantine import Bad, account_bad, account_input, write_quarantine
+from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
@@ -49,8 +59,8 @@ from tamis.formats.jsonl.record_index import RecordIndex
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
 from tamis.memory import meter
-from tamis.memory.device_limits import TURNS_FOLDER, lacked_device_memory
-from tamis.memory.release import PeakWatch
+from tamis.memory.device_limits import LOCK_FOLDER, lacked_device_memory
+from tamis.memory.release import PeakMeter
 from tamis.stages.io import ReadHints
 from tamis.stages.notes import InputNotes
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
@@ -58,7 +68,7 @@ from tamis.tasks.columns.python_values import python_values
 
 _POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
-Say = Callable[[UnitMessage], None]
+Send = Callable[[UnitMessage], None]
 
 
 class MissingField(Exception):
@@ -77,22 +87,22 @@ class UnitRunner:
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r.stage, r.score) for r in job.rules() if r.at_least or r.at_most}
-        self._known: RecordIndex | None = None
+        self._record_index: RecordIndex | None = None
         self._fields = FieldCheck(job)
         self._input_schema: tuple[pa.Schema | None] | None = None
 
-    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> Report:
+    def run(self, unit: Unit, fence: int, send: Send, wait: Callable[[], int]) -> Report:
         """Run a unit and return the report on it."""
         report: Report
         # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew
         # with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.config.staged, f"u{mark}")
-        began, self._setup_s = time.perf_counter(), 0.0
+        started_s, self._setup_s = time.perf_counter(), 0.0
         self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
-            report = self._run_mode(unit, mark, base, say, wait)
+            report = self._run_mode(unit, mark, base, send, wait)
             if self.config.output_url:
                 doing.note(WRITING)
                 report = replace(report, files=send_outputs(report.files, unit, self.config.output_url))
@@ -117,20 +127,20 @@ class UnitRunner:
             report = failure_of(FailureKind.ERROR, exc, doing.now(), self._uses.rows, self._first_threads)
         doing.note("")
         if isinstance(report, Done | Failure):
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started_s
             return replace(report, seconds=round(seconds, 6), setup_s=round(self._setup_s, 6))
         return report
 
-    def _run_mode(self, unit: Unit, mark: str, base: str, say: Say, wait: Callable[[], int]) -> Done:
+    def _run_mode(self, unit: Unit, mark: str, base: str, send: Send, wait: Callable[[], int]) -> Done:
         """Do what the unit's mode says; files begin with `base`, blocks are named by `mark`."""
         if unit.mode is Mode.FEED:
             blocks = os.path.join(self.config.scratch, f"f{mark}")
-            return feed(unit, blocks, self.config, base, say, wait, self._columns())
+            return feed(unit, blocks, self.config, base, send, wait, self._columns())
         if unit.mode is Mode.QUARANTINE:
             return self._quarantine(unit, base)
         if unit.mode is Mode.RECAST:
             return self._recast(unit, base)
-        return self._process(unit, base, say)
+        return self._process(unit, base, send)
 
     def _kind_of_setup_failure(self, segment: int, cause: BaseException) -> FailureKind:
         if self.job.segments[segment].resources.requires_gpu and lacked_device_memory(cause):
@@ -147,7 +157,7 @@ class UnitRunner:
         ):
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
             if part.resources.requires_gpu:
-                os.environ[TURNS_FOLDER] = self.config.scratch
+                os.environ[LOCK_FOLDER] = self.config.scratch
             doing.note(doing.setting_up(label))
             try:
                 stage.setup(WorkerMetadata(str(os.getpid())))
@@ -160,7 +170,7 @@ class UnitRunner:
             gc.freeze()
         self._ready.add(segment)
 
-    def _set_up(self, segment: int, say: Say) -> None:
+    def _set_up(self, segment: int, send: Send) -> None:
         """Set up a segment once and report what that took, which decides how many workers there can be."""
         if segment in self._ready:
             return
@@ -168,14 +178,14 @@ class UnitRunner:
             self.setup(segment)
             return
         before = meter.rss_anon() or 0
-        watch = PeakWatch().start()
+        watch = PeakMeter().start()
         floor = watch.peak_bytes
         try:
             self.setup(segment)
         finally:
             peak = watch.stop()
-        kept = (meter.rss_anon() or 0) - before
-        say(SetUp(max(0, kept), max(0, peak - floor)))
+        retained = (meter.rss_anon() or 0) - before
+        send(SetUp(max(0, retained), max(0, peak - floor)))
 
     def teardown(self) -> None:
         for segment in self._ready:
@@ -185,16 +195,16 @@ class UnitRunner:
         self._ready.clear()
 
     # -- the four modes -----------------------------------------------------------------------------------------------
-    def _process(self, unit: Unit, base: str, say: Say) -> Done:
+    def _process(self, unit: Unit, base: str, send: Send) -> Done:
         part = self.job.segments[unit.segment]
-        began = time.perf_counter()
-        self._set_up(unit.segment, say)
-        self._setup_s = time.perf_counter() - began
+        started_s = time.perf_counter()
+        self._set_up(unit.segment, send)
+        self._setup_s = time.perf_counter() - started_s
         doing.note(READING)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
-        quarantine: list[Bad] = []
+        quarantine: list[QuarantinedInput] = []
         keep_hashes = self.job.reader is not None and self.job.reader.hints.keep_hashes
-        rejections, kept = Rejections(self.config.keep_rejected, keep_hashes), Kept(self._bounded)
+        rejections, collector = Rejections(self.config.keep_rejected, keep_hashes), ScoreCollector(self._bounded)
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
@@ -205,13 +215,13 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        notes = Notes(rejections, self._uses, kept, aside, read)
+        notes = Notes(rejections, self._uses, collector, aside, read)
         if unit.segment == 0:
-            tasks, contents = self._source(unit, ledger, quarantine, say)
+            tasks, contents = self._source(unit, ledger, quarantine, send)
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         tasks = self._as_read(tasks)
-        say(Read(contents.n_records, contents.cut, contents.decoded_bytes, contents.largest_record))
+        send(Read(contents.n_records, contents.cut, contents.decoded_bytes, contents.largest_record))
         n_records = contents.n_records  # before the probe lets the documents go
         if probe is not None:
             contents.batches = []
@@ -223,51 +233,53 @@ class UnitRunner:
             tasks = run_stage(self.job.stages[index], book.name, tasks, book, notes, self.job.has_own_tasks, is_last)
             narrow(tasks)
             if probe is not None:
-                tasks = probe.after(book.name, tasks, rejections, kept.n_bytes)
+                tasks = probe.after(book.name, tasks, rejections, collector.n_bytes)
         doing.note(WRITING)
-        passed_on, held = None, None
+        handover_file, retained = None, None
         if unit.segment + 1 < len(self.job.segments):
-            passed = _documents(tasks, self.job, _PASSED_ON)
-            passed_on = handover.save(passed, base + ".arrow", self.config.block_url)
-            files = kept.write(passed, base, is_last=False)
-            passed.clear()
+            documents = _documents(tasks, self.job, _PASSED_ON)
+            handover_file = handover.save(documents, base + ".arrow", self.config.block_url)
+            files = collector.write(documents, base, is_last=False)
+            documents.clear()
         else:
-            files = self._write(tasks, base, ledger, kept)
+            files = self._write(tasks, base, ledger, collector)
         if probe is not None:
             tasks.clear()
             probe.mark(WRITING)
             probe.restore(rejections)
-            held = Held(probe.held)
+            retained = RetainedMemory(probe.retained)
         files += write_quarantine(quarantine, base) + rejections.write(base)
         done = _done(contents, files, ledger)
-        return replace(done, n_records=n_records, handover=passed_on, stages=notes.uses.rows, held=held)
+        return replace(done, n_records=n_records, handover=handover_file, stages=notes.uses.rows, retained=retained)
 
-    def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
+    def _source(
+        self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send
+    ) -> tuple[list[Task[Any]], Contents]:
         """Return the tasks of the first segment and what was read for them."""
         kind = unit.pieces[0].kind
         if kind is PieceKind.START:
-            given = [copy.deepcopy(self.job.initial[p.file]) for p in unit.pieces]  # an attempt may have changed them
-            return given, Contents(covered=[(p.file, 0, 1, True) for p in unit.pieces])
+            tasks = [copy.deepcopy(self.job.initial[p.file]) for p in unit.pieces]  # an attempt may have changed them
+            return tasks, Contents(covered=[(p.file, 0, 1, True) for p in unit.pieces])
         if kind is PieceKind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
-        contents = self._read_documents(unit, ledger, quarantine, say)
+        contents = self._read_documents(unit, ledger, quarantine, send)
         return list(contents.batches), contents
 
-    def _read_documents(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> Contents:
+    def _read_documents(self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send) -> Contents:
         """Read the unit's pieces as the batches that the first stage gets."""
         reader = self.job.reader
         hints = ReadHints() if reader is None else reader.hints
-        if self._known is None and hints.record_index is not None:
-            self._known = RecordIndex(hints.record_index)
+        if self._record_index is None and hints.record_index is not None:
+            self._record_index = RecordIndex(hints.record_index)
         limits = ReadOptions(
             self.config.max_record_bytes,
             unit.block_bytes,
             self.config.inputs,
             self._columns(),
             hints.all_valid,
-            self._known,
-            lambda n, cut, size: say(Read(n, cut, largest_record=size)),
+            self._record_index,
+            lambda n, cut, size: send(Read(n, cut, largest_record=size)),
         )
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=unit.describe)
         try:
@@ -275,7 +287,7 @@ class UnitRunner:
         except PipelineError as exc:
             raise MissingField(str(exc)) from exc
         ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes
-        contents.batches = self._taken_in(contents, unit, ledger, quarantine)
+        contents.batches = self._account_input(contents, unit, ledger, quarantine)
         for batch in contents.batches:
             binning.count(binning.lengths(batch), ledger.lengths.setdefault("in", Histogram()))
         if reader is not None and reader.fields is not None:
@@ -295,7 +307,9 @@ class UnitRunner:
         reader = self.job.reader
         return tuple(reader.fields) if reader is not None and reader.fields is not None else None
 
-    def _taken_in(self, contents: Contents, unit: Unit, ledger: Ledger, quarantine: list[Bad]) -> list[DocumentBatch]:
+    def _account_input(
+        self, contents: Contents, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput]
+    ) -> list[DocumentBatch]:
         """Identify the documents of this sampling step and enter what was read into the books.
 
         Bad input belongs to the first step; later ones meet it again and do not report it.
@@ -307,9 +321,9 @@ class UnitRunner:
         for batch in contents.batches:
             batch.dataset_name = self.job.name
             identify(batch)
-        return [self._enter(batch, unit.step, ledger) for batch in contents.batches]
+        return [self._sample(batch, unit.step, ledger) for batch in contents.batches]
 
-    def _enter(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
+    def _sample(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
         """Return the documents of this sampling step alone, chosen by their content hash.
 
         Every step reads all of the input, and every record is counted once: the first step counts them all, and
@@ -321,28 +335,28 @@ class UnitRunner:
             _add_positions(batch, ledger)
         if (low, high) == (0.0, 1.0):
             return batch
-        chosen = _in_window(batch.identity[0], low, high)
-        at = np.flatnonzero(chosen if step else ~chosen)
+        in_window = _in_window(batch.identity[0], low, high)
+        at = np.flatnonzero(in_window if step else ~in_window)
         sign = -1 if step else 1
         ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch.identity, at))
-        return batch.filter(chosen)
+        return batch.filter(in_window)
 
-    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[StagedFile]:
+    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, collector: ScoreCollector) -> list[StagedFile]:
         spec = self.config.output
         files = [StagedFile(p, FileKind.LISTED) for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
         if ledger.stages and (files or self.job.stages[-1].is_sink_stage):
             _account_own_files(tasks, ledger)
-        rest = [t for t in tasks if not isinstance(t, FileGroupTask)]
+        others = [t for t in tasks if not isinstance(t, FileGroupTask)]
         if self.job.writer is None:
-            files += output.write_tasks([t for t in rest if not isinstance(t, DocumentBatch)], base, self.job.key)
-            rest = [t for t in rest if isinstance(t, DocumentBatch)]
-        documents = _documents(rest, self.job)
+            files += output.write_tasks([t for t in others if not isinstance(t, DocumentBatch)], base, self.job.key)
+            others = [t for t in others if isinstance(t, DocumentBatch)]
+        documents = _documents(others, self.job)
         if self._is_declared:
             documents = self._fit_schema(documents, ledger)
         return (
             files
             + output.write_documents(documents, base, spec, ledger, self._model())
-            + kept.write(documents, base, is_last=True)
+            + collector.write(documents, base, is_last=True)
         )
 
     def _model(self) -> pa.Schema | None:
@@ -378,29 +392,29 @@ class UnitRunner:
 
     def _quarantine(self, unit: Unit, base: str) -> Done:
         """Set all documents of the unit aside, unprocessed by this segment, with their raw bytes."""
-        ledger = Ledger(stages=[StageBook(label) for label in self._books_from(unit.segment)])
-        where, stage = self._where_aside(unit.segment), unit.stage
-        quarantine: list[Bad] = []
+        ledger = Ledger(stages=[StageBook(label) for label in self._labels_from(unit.segment)])
+        labels, stage = self._quarantine_labels(unit.segment), unit.stage
+        quarantine: list[QuarantinedInput] = []
         if unit.segment > 0:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
             documents = _documents(tasks, self.job)
-            stage = stage if stage in where else where[0]  # they have been read
+            stage = stage if stage in labels else labels[0]  # they have been read
         else:
             limits = ReadOptions(self.config.max_record_bytes, 0, self.config.inputs, self._columns())
             contents = read_pieces(unit.pieces, [], limits)
             ledger.read_bytes = contents.decoded_bytes
-            documents = self._taken_in(contents, unit, ledger, quarantine)
+            documents = self._account_input(contents, unit, ledger, quarantine)
         for batch in documents:
-            ledger.set_aside(stage, batch.num_items, hash128.sum128(*batch.identity), where)
+            ledger.quarantine(stage, batch.num_items, hash128.sum128(*batch.identity), labels)
             quarantine += _raw_entries(batch, unit)
         return _done(contents, write_quarantine(quarantine, base), ledger)
 
-    def _books_from(self, segment: int) -> list[str]:
+    def _labels_from(self, segment: int) -> list[str]:
         """Return the books of this segment and of those after it."""
         labels = self.job.labels[self.job.segments[segment].first :]
         return [*labels, _DECLARED] if self._is_declared else labels
 
-    def _where_aside(self, segment: int) -> list[str]:
+    def _quarantine_labels(self, segment: int) -> list[str]:
         """Return the stages in which a document of this segment may be quarantined.
 
         Includes writing, if what the segment writes is the output.
@@ -420,20 +434,19 @@ class UnitRunner:
         assert recast is not None
         if recast.join:
             return Done(schema=output.join_files(recast.join, list(self.config.output.fields or ())))
-        made = output.recast_table(recast.path, base + ".out", recast.schema, self.config.output, self._model())
-        return Done(made.rows, made.n_bytes or 0, files=[made])
+        staged = output.recast_table(recast.path, base + ".out", recast.schema, self.config.output, self._model())
+        return Done(staged.rows, staged.n_bytes or 0, files=[staged])
 
 
 def _kind_of_failure(cause: BaseException) -> FailureKind:
     """Return the kind of failure of a stage that raised `cause`."""
-    if is_of_the_machine(cause):
+    if is_machine_failure(cause):
         return FailureKind.DISK
     return FailureKind.INPUT if isinstance(cause, InputChanged) else FailureKind.ERROR
 
 
 def _done(contents: Contents, files: list[StagedFile], ledger: Ledger) -> Done:
-    found = contents
-    return Done(found.n_records, found.decoded_bytes, found.largest_record, found.covered, files, ledger)
+    return Done(contents.n_records, contents.decoded_bytes, contents.largest_record, contents.covered, files, ledger)
 
 
 def _account_own_files(tasks: list[Task[Any]], ledger: Ledger) -> None:
@@ -476,7 +489,9 @@ def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentB
     return [batch.take(np.flatnonzero(task == k)) for k in np.unique(task).tolist()]
 
 
-def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Sequence[str] = ()) -> list[Bad]:
+def _raw_entries(
+    batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Sequence[str] = ()
+) -> list[QuarantinedInput]:
     """Quarantine entries for whole documents: their place and their bytes.
 
     Stage and reasons are those of the unit, unless given.
@@ -495,7 +510,11 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
         reason = reasons[i] if reasons else unit.reason
-        entries.append(Bad(piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw))
+        entries.append(
+            QuarantinedInput(
+                piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw
+            )
+        )
     return entries
 
 

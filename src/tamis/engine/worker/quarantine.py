@@ -23,7 +23,7 @@ MAX_RAW_BYTES = 1 << 20  # bytes of a record that stand in its entry; those of a
 
 
 @dataclass
-class Bad:
+class QuarantinedInput:
     """Where it lies, why it is there, and its bytes (or where to copy them from)."""
 
     file: int
@@ -40,11 +40,11 @@ class Bad:
     lost_bytes: int = 0  # of the file as it is stored, that could not be read
 
     def identity(self) -> int:
-        place = f"{self.path}\0{self.offset}\0{self.length}".encode("utf-8", "surrogateescape")
-        return int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "big")
+        key = f"{self.path}\0{self.offset}\0{self.length}".encode("utf-8", "surrogateescape")
+        return int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big")
 
 
-def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
+def account_bad(bad: Iterable[QuarantinedInput], ledger: Ledger) -> None:
     """Bad records count as records of the input that were quarantined; ranges are counted apart."""
     for entry in bad:
         ledger.lost_bytes += entry.lost_bytes
@@ -56,10 +56,10 @@ def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
             ledger.n_lost_files += entry.whole_file
 
 
-def account_input(stage: str, noted: InputNotes, ledger: Ledger) -> list[Bad]:
+def account_input(stage: str, noted: InputNotes, ledger: Ledger) -> list[QuarantinedInput]:
     """Enter what a stage read from files by itself into the books, and return what it could not read."""
     bad = [
-        Bad(0, f.path, f.offset, f.length, f.reason, stage, f.unit, n=f.n, lost_bytes=f.lost_bytes)
+        QuarantinedInput(0, f.path, f.offset, f.length, f.reason, stage, f.unit, n=f.n, lost_bytes=f.lost_bytes)
         for f in noted.faults
     ]
     account_bad(bad, ledger)
@@ -71,19 +71,19 @@ def account_input(stage: str, noted: InputNotes, ledger: Ledger) -> list[Bad]:
     return bad
 
 
-def damaged_rows(piece: Piece, fault: RowsFault, end: int) -> Bad:
+def damaged_rows(piece: Piece, fault: RowsFault, end: int) -> QuarantinedInput:
     """Return the rows of a piece, which ends at `end`, that are lost to a damaged part of its file."""
     n = min(fault.next_row, end) - fault.row
-    return Bad(piece.file, piece.path, fault.row, n, f"damaged: {fault.reason}", unit="rows", n=n)
+    return QuarantinedInput(piece.file, piece.path, fault.row, n, f"damaged: {fault.reason}", unit="rows", n=n)
 
 
-def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
+def write_quarantine(bad: Sequence[QuarantinedInput], base: str) -> list[StagedFile]:
     """Staged files: the entries as JSONL, and one file for each record that was too large to be held."""
     if not bad:
         return []
     path = base + ".quarantine"
     files = [StagedFile(path, FileKind.QUARANTINE, len(bad))]
-    with own_files.create(path) as out:
+    with own_files.create(path) as file:
         for i, entry in enumerate(bad):
             record: dict[str, Any] = {
                 "file": entry.path,
@@ -106,7 +106,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
                     record["raw"] = entry.raw.decode("utf-8")
                 except UnicodeDecodeError:
                     record["raw_base64"] = base64.b64encode(entry.raw).decode()
-            out.write(_line(record))
+            file.write(_line(record))
     return files
 
 
@@ -121,14 +121,14 @@ def _line(record: dict[str, Any]) -> bytes:
         return json.dumps(record).encode() + b"\n"
 
 
-def _write_raw(entry: Bad, target: str) -> None:
+def _write_raw(entry: QuarantinedInput, target: str) -> None:
     if entry.copy_from is None:
-        with own_files.create(target) as out:
-            out.write(entry.raw or b"")
+        with own_files.create(target) as file:
+            file.write(entry.raw or b"")
         return
     path, offset, length = entry.copy_from
-    with open_input(path) as raw, own_files.create(target) as out:
+    with open_input(path) as raw, own_files.create(target) as file:
         raw.seek(offset)
         while length > 0 and (data := raw.read(min(length, _COPY_BYTES))):
-            out.write(data)
+            file.write(data)
             length -= len(data)

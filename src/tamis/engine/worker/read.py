@@ -22,7 +22,7 @@ from tamis.engine.messages import RowsTooLarge, StreamTooLarge
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.config import PlannedInputs
-from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
+from tamis.engine.worker.quarantine import MAX_RAW_BYTES, QuarantinedInput, damaged_rows
 from tamis.errors import FormatError, StoreError
 from tamis.failures import is_memory_failure
 from tamis.formats.base import RowsFault, TableInfo
@@ -50,7 +50,7 @@ class Contents:
     """What a unit holds."""
 
     batches: list[DocumentBatch] = field(default_factory=list)
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[QuarantinedInput] = field(default_factory=list)
     n_blank: int = 0
     decoded_bytes: int = 0
     stored_bytes: int = 0  # of what rows lead to, where they are not the data themselves
@@ -79,7 +79,7 @@ class ReadOptions:
     expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
-    known: RecordIndex | None = None  # what an earlier pass told of where records lie
+    record_index: RecordIndex | None = None  # what an earlier pass told of where records lie
     # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to
     # cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
@@ -89,7 +89,7 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: ReadOptions, descr
     contents = Contents()
     if pieces[0].kind in (PieceKind.ROWS, PieceKind.ROW_BLOCK):
         _read_tables(pieces, limits, contents, describe)
-    elif not _take_known(pieces, limits, contents):
+    elif not _from_index(pieces, limits, contents):
         _read_lines(pieces, keys, limits, contents)
     return contents
 
@@ -106,7 +106,7 @@ def open_input(piece: Piece, limits: ReadOptions, contents: Contents) -> BinaryI
         file = open(os.open(piece.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)  # noqa: SIM115
         info = os.fstat(file.fileno())
     except OSError as exc:
-        why = f"cannot be read: {exc.strerror or exc}"
+        reason = f"cannot be read: {exc.strerror or exc}"
     else:
         planned = limits.expected.get(piece.path)
         is_file = stat.S_ISREG(info.st_mode)
@@ -114,10 +114,10 @@ def open_input(piece: Piece, limits: ReadOptions, contents: Contents) -> BinaryI
             return file
         file.close()
         if not is_file or planned is None:
-            why = "cannot be read: it is no regular file"
+            reason = "cannot be read: it is no regular file"
         else:
-            why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
-    _set_aside(piece, limits, contents, why)
+            reason = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
+    _quarantine_piece(piece, limits, contents, reason)
     return None
 
 
@@ -129,40 +129,40 @@ def _open_remote(piece: Piece, limits: ReadOptions, contents: Contents) -> Binar
     planned = limits.expected.get(piece.path)
     try:
         file = stores.open_input(piece.path)
-        found = stores.state_of_open(file)
-        if planned not in (None, found):  # as this process saw it for an earlier run, perhaps: look again
+        state = stores.state_of_open(file)
+        if planned not in (None, state):  # as this process saw it for an earlier run, perhaps: look again
             stores.forget(piece.path)
             file = stores.open_input(piece.path)
-            found = stores.state_of_open(file)
-        if planned in (None, found):
+            state = stores.state_of_open(file)
+        if planned in (None, state):
             return file
-        why = (
+        reason = (
             f"changed during the run: it had {planned[0] if planned else 0} bytes when the run began and has "
-            f"{found[0]} now"
+            f"{state[0]} now"
         )
     except StoreError:
         raise
     except OSError as exc:
-        why = f"cannot be read: {exc.strerror or exc}"
-    _set_aside(piece, limits, contents, why)
+        reason = f"cannot be read: {exc.strerror or exc}"
+    _quarantine_piece(piece, limits, contents, reason)
     return None
 
 
-def _set_aside(piece: Piece, limits: ReadOptions, contents: Contents, why: str) -> None:
+def _quarantine_piece(piece: Piece, limits: ReadOptions, contents: Contents, reason: str) -> None:
     """Quarantine all of a piece that cannot be read."""
     end = piece.end if piece.end != TO_END else piece.start
     size = limits.expected.get(piece.path, (0, 0))[0]
-    lost = min(end, size) - piece.start if piece.kind is PieceKind.BYTES else size
+    lost_bytes = min(end, size) - piece.start if piece.kind is PieceKind.BYTES else size
     contents.bad.append(
-        Bad(
+        QuarantinedInput(
             piece.file,
             piece.input_path,
             piece.start,
             end - piece.start,
-            why,
+            reason,
             n=0,
             whole_file=True,
-            lost_bytes=max(0, lost),
+            lost_bytes=max(0, lost_bytes),
         )
     )
     contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
@@ -183,33 +183,35 @@ def _is_bad_input(exc: OSError, piece: Piece) -> bool:
 
 
 # -- JSONL ------------------------------------------------------------------------------------------------------------
-def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> bool:
+def _from_index(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> bool:
     """Take the records as an earlier pass located them, without reading them.
 
     Returns False, having done nothing, if that pass does not know all of them.
     """
-    if limits.known is None or any(p.kind is not PieceKind.BYTES or p.path not in limits.expected for p in pieces):
+    if limits.record_index is None or any(
+        p.kind is not PieceKind.BYTES or p.path not in limits.expected for p in pieces
+    ):
         return False
-    found: list[RecordSpans] = []
+    spans: list[RecordSpans] = []
     parts: list[FileSpan] = []
     shift, total = [], 0
     for piece in pieces:
-        records = _locate_known(piece, limits, limits.known)
+        records = _locate(piece, limits, limits.record_index)
         if records is None:
             return False
         part = FileSpan(piece.path, int(records.start[0]), int(records.end[-1]) + 1, limits.expected[piece.path])
         shift.append(total - part.start)
         total += part.end - part.start
-        found.append(records)
+        spans.append(records)
         parts.append(part)
-    joined = _joined_spans(found, shift)
+    joined = _joined_spans(spans, shift)
     largest = int((joined.end - joined.start).max())
     if largest > limits.max_record_bytes:
         return False
     contents.largest_record, contents.decoded_bytes = largest, total
     block = line_format(pieces[0].input_path).from_index(FileSpans(parts), joined.start, joined.end, joined.identity)
-    files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, found, strict=True)])
-    block.places = (files, np.concatenate([f.start for f in found]))
+    files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, spans, strict=True)])
+    block.places = (files, np.concatenate([f.start for f in spans]))
     contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
     contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
     if len(pieces) == 1 and block.n_rows > 1:
@@ -217,21 +219,21 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
     return True
 
 
-def _joined_spans(found: list[RecordSpans], shift: list[int]) -> RecordSpans:
+def _joined_spans(parts: list[RecordSpans], shift: list[int]) -> RecordSpans:
     """Join the records of several files, the places of each shifted."""
-    start = np.concatenate([f.start + s for f, s in zip(found, shift, strict=True)])
-    end = np.concatenate([f.end + s for f, s in zip(found, shift, strict=True)])
-    hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
+    start = np.concatenate([f.start + s for f, s in zip(parts, shift, strict=True)])
+    end = np.concatenate([f.end + s for f, s in zip(parts, shift, strict=True)])
+    hi, lo = (np.concatenate([f.identity[i] for f in parts]) for i in (0, 1))
     return RecordSpans(start, end, (hi, lo))
 
 
-def _locate_known(piece: Piece, limits: ReadOptions, known: RecordIndex) -> RecordSpans | None:
+def _locate(piece: Piece, limits: ReadOptions, record_index: RecordIndex) -> RecordSpans | None:
     """Return where the records of a piece are; None if its file cannot be read or not all of them are known."""
     file = open_input(piece, limits, Contents())
     if file is None:
         return None
     file.close()
-    return known.find(piece.file, piece.start, piece.end, limits.expected[piece.path][0])
+    return record_index.find(piece.file, piece.start, piece.end, limits.expected[piece.path][0])
 
 
 @dataclass
@@ -283,8 +285,8 @@ def _read_parts(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
             continue
         with file:
             if piece.kind is PieceKind.STREAM:
-                room = limits.block_bytes * 2 - sum(len(p.data) for p in parts) if limits.block_bytes else TO_END
-                parts.append(_Lines(piece, *_decode_stream(file, piece, room, contents)))
+                max_bytes = limits.block_bytes * 2 - sum(len(p.data) for p in parts) if limits.block_bytes else TO_END
+                parts.append(_Lines(piece, *_decode_stream(file, piece, max_bytes, contents)))
             elif (part := _read_part(file, piece, len(pieces), limits, contents)) is not None:
                 parts.append(part)
     return parts
@@ -294,7 +296,7 @@ def _read_part(file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions,
     """Read a range of a plain file or a block; None if it cannot be read, and then it is reported as bad."""
     shift = piece.base if piece.kind is PieceKind.BLOCK else 0
     try:
-        found = retry_if_damaged(
+        lines = retry_if_damaged(
             functools.partial(
                 read_range,
                 file,
@@ -302,18 +304,18 @@ def _read_part(file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions,
                 min(piece.end, TO_END) - shift,
                 limits.max_record_bytes,
                 shift == 0,
-                _teller(limits, n_pieces, shift),
+                _large_record_callback(limits, n_pieces, shift),
             )
         )
     except OSError as exc:
         if not _is_bad_input(exc, piece):
             raise
-        _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
+        _quarantine_piece(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
         return None
     if piece.kind is PieceKind.BLOCK:
-        _check_block(piece, found.data)
+        _check_block(piece, lines.data)
     contents.bad += [
-        Bad(
+        QuarantinedInput(
             piece.file,
             piece.input_path,
             o.offset + shift,
@@ -322,24 +324,24 @@ def _read_part(file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions,
             unit="decoded bytes" if piece.kind is PieceKind.BLOCK else "bytes",
             copy_from=(piece.path, o.offset, o.length),
         )
-        for o in found.oversize
+        for o in lines.oversize
     ]
     contents.covered.append((piece.file, piece.start, piece.end, False))
-    return _Lines(piece, found.data, found.offset + shift)
+    return _Lines(piece, lines.data, lines.offset + shift)
 
 
 def _bad_lines(
     faults: Iterable[tuple[int, int, str]], buf: np.ndarray[Any, Any], parts: list[_Lines], at: np.ndarray[Any, Any]
-) -> list[Bad]:
+) -> list[QuarantinedInput]:
     """Return the lines that are no records (start and end in `buf`, reason); `at`: where each part begins in `buf`."""
     bad_lines = []
     for start, end, reason in faults:
         i = int(np.searchsorted(at, start, side="right")) - 1
         piece = parts[i].piece
-        place = parts[i].place + start - int(at[i])
-        bad = Bad(piece.file, piece.input_path, place, end - start, reason, unit=parts[i].unit)
+        offset = parts[i].place + start - int(at[i])
+        bad = QuarantinedInput(piece.file, piece.input_path, offset, end - start, reason, unit=parts[i].unit)
         if end - start > MAX_RAW_BYTES and piece.kind in (PieceKind.BYTES, PieceKind.BLOCK):
-            bad.copy_from = (piece.path, place - (piece.base if piece.kind is PieceKind.BLOCK else 0), end - start)
+            bad.copy_from = (piece.path, offset - (piece.base if piece.kind is PieceKind.BLOCK else 0), end - start)
         else:
             bad.raw = buf[start:end].tobytes()
         bad_lines.append(bad)
@@ -357,20 +359,22 @@ def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
         check_file(piece.path, piece.check)
 
 
-def _teller(limits: ReadOptions, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
+def _large_record_callback(limits: ReadOptions, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
     """Return a callback that translates what `read_range` reports of a large record for the supervisor."""
-    tell = limits.on_large
-    if tell is None:
+    on_large = limits.on_large
+    if on_large is None:
         return None
 
-    def told(offset: int, length: int, is_only: bool) -> None:
+    def report(offset: int, length: int, is_only: bool) -> None:
         alone = is_only and n_pieces == 1
-        tell(1 if alone else -1, -1 if alone or n_pieces > 1 else offset + shift, length)
+        on_large(1 if alone else -1, -1 if alone or n_pieces > 1 else offset + shift, length)
 
-    return told
+    return report
 
 
-def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) -> tuple[np.ndarray[Any, Any], int]:
+def _decode_stream(
+    file: BinaryIO, piece: Piece, max_bytes: int, contents: Contents
+) -> tuple[np.ndarray[Any, Any], int]:
     """Decode a whole compressed file into memory, if it is small enough; what follows a fault is reported as bad."""
     reader = StreamReader(file, codec_of(piece.path))
     parts, total, fault = [], 0, None
@@ -384,7 +388,7 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
             break
         parts.append(data)
         total += len(data)
-        if total > room:
+        if total > max_bytes:
             raise TooLarge(StreamTooLarge(piece.file, total, reader.compressed_offset))
     joined = b"".join(parts)
     end = len(joined)
@@ -396,9 +400,9 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
     return np.frombuffer(joined, np.uint8)[first:end], first
 
 
-def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> Bad:
+def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> QuarantinedInput:
     """Return what follows the last whole record before a fault; `file_bytes`: the size of the file as stored."""
-    return Bad(
+    return QuarantinedInput(
         piece.file,
         piece.path,
         start,
@@ -449,10 +453,12 @@ def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, d
         except OSError as exc:
             if not _is_bad_input(exc, piece):
                 raise
-            _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
+            _quarantine_piece(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
         except FormatError as exc:
-            lost = stores.size_of(piece.path)
-            bad = Bad(piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True, lost_bytes=lost)
+            lost_bytes = stores.size_of(piece.path)
+            bad = QuarantinedInput(
+                piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True, lost_bytes=lost_bytes
+            )
             contents.bad.append(bad)
             contents.covered.append((piece.file, 0, 0, True))
     # Of rows that only lead to their data (images): the bytes of that.
@@ -499,10 +505,10 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
         ]
     rows = table_format(piece.path)
     info = rows.describe(piece.path)
-    whole = piece.end == TO_END
-    end = info.n_rows if whole else piece.end
+    is_whole = piece.end == TO_END
+    end = info.n_rows if is_whole else piece.end
     most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
-    if whole and (describe or info.estimated_bytes > most):
+    if is_whole and (describe or info.estimated_bytes > most):
         raise TooLarge(_groups(piece, info, end))
     tables, at, total = [], piece.start, 0
     while at < end:
@@ -517,7 +523,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
         except RowsFault as fault:
             contents.bad.append(damaged_rows(piece, fault, end))
             at = min(fault.next_row, end)
-    contents.covered.append((piece.file, piece.start, end, whole))
+    contents.covered.append((piece.file, piece.start, end, is_whole))
     return tables
 
 
@@ -546,7 +552,9 @@ def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: ReadOption
     if table.nbytes > limits.max_record_bytes:
         large = row_bytes(table) > limits.max_record_bytes
         for row in numbers[large].tolist():
-            contents.bad.append(Bad(piece.file, piece.input_path, row, 1, "larger than max_record", unit="rows"))
+            contents.bad.append(
+                QuarantinedInput(piece.file, piece.input_path, row, 1, "larger than max_record", unit="rows")
+            )
         if large.any():
             table, numbers = table.filter(pa.array(~large)), numbers[~large]
     rows, reasons = bad_text_rows(table)
@@ -556,7 +564,9 @@ def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: ReadOption
         raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode(
             "utf-8", "surrogatepass"
         )
-        contents.bad.append(Bad(piece.file, piece.input_path, int(numbers[row]), 1, reason, unit="rows", raw=raw))
+        contents.bad.append(
+            QuarantinedInput(piece.file, piece.input_path, int(numbers[row]), 1, reason, unit="rows", raw=raw)
+        )
     keep = np.ones(len(table), bool)
     keep[rows] = False
     return _TableRows(piece.file, numbers[keep], table.filter(pa.array(keep)))

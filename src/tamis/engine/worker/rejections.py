@@ -48,37 +48,43 @@ class Rejections:
         self.keep_documents, self._keep_hashes = keep_documents, keep_hashes
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
-        self._known: tuple[DocumentBatch, Any, Any, Any] | None = None
+        self._last_facts: tuple[DocumentBatch, Any, Any, Any] | None = None
 
     def add(
         self,
         parents: Sequence[DocumentBatch],
-        gone: np.ndarray[Any, Any],
+        dropped: np.ndarray[Any, Any],
         stage: str,
         rule: str,
         values: Any,
         threshold: Mapping[str, Any] | str,
         ids: Sequence[str | None] | None = None,
     ) -> None:
-        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None.
+        """Record the documents that a rule of a stage dropped.
 
-        `ids`: theirs, None: asked for.
+        `dropped`: their serials; `values`: the measured value of each, or None; `ids`: their ids, None: looked up.
         """
-        order = np.argsort(gone)
-        gone = np.asarray(gone)[order]
-        texts: list[str | None] = [None] * len(gone) if values is None else _texts([values[i] for i in order.tolist()])
+        order = np.argsort(dropped)
+        dropped = np.asarray(dropped)[order]
+        texts: list[str | None] = (
+            [None] * len(dropped) if values is None else _texts([values[i] for i in order.tolist()])
+        )
         names = None if ids is None else [ids[i] for i in order.tolist()]
         limit = threshold if isinstance(threshold, str) else json.dumps(dict(threshold), default=str)
         for batch in parents:
             inside = (
-                (gone >= batch.serial[0]) & (gone <= batch.serial[-1]) if batch.num_items else np.zeros(len(gone), bool)
+                (dropped >= batch.serial[0]) & (dropped <= batch.serial[-1])
+                if batch.num_items
+                else np.zeros(len(dropped), bool)
             )
             if inside.any():
-                at = gone[inside] - batch.serial[0]
-                chosen = None if inside.all() else np.flatnonzero(inside).tolist()
-                mine, own = (t if t is None or chosen is None else [t[i] for i in chosen] for t in (texts, names))
-                assert mine is not None
-                self._add(batch, at, stage, rule, mine, limit, own)
+                at = dropped[inside] - batch.serial[0]
+                indices = None if inside.all() else np.flatnonzero(inside).tolist()
+                batch_values, batch_ids = (
+                    t if t is None or indices is None else [t[i] for i in indices] for t in (texts, names)
+                )
+                assert batch_values is not None
+                self._add(batch, at, stage, rule, batch_values, limit, batch_ids)
 
     def _add(
         self,
@@ -88,12 +94,12 @@ class Rejections:
         rule: str,
         values: list[str | None],
         threshold: str,
-        own_ids: list[str | None] | None,
+        id_texts: list[str | None] | None,
     ) -> None:
         n = len(at)
         file, offset, sizes = self._facts(batch)
         # The documents' own, as text; null where there is none.
-        ids = _as_text(batch.column_of(ID_FIELD, at)) if own_ids is None else pa.array(own_ids, _TEXT)
+        ids = _as_text(batch.column_of(ID_FIELD, at)) if id_texts is None else pa.array(id_texts, _TEXT)
         same = [pa.repeat(pa.scalar(text, _TEXT), n) for text in (stage, rule, threshold)]
         columns = [
             pa.array(file[at]),
@@ -107,39 +113,39 @@ class Rejections:
         ]
         names = list(_COLUMNS)
         if self._keep_hashes:
-            told = record_columns(batch, at)
-            columns += [pa.array(told[name]) if told else pa.nulls(n, pa.uint64()) for name in RECORD_HASH]
+            hashes = record_columns(batch, at)
+            columns += [pa.array(hashes[name]) if hashes else pa.nulls(n, pa.uint64()) for name in RECORD_HASH]
             names += RECORD_HASH
         self._tables.append(pa.table(columns, names=names))
         if self.keep_documents:
             verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
             rejected = batch.take(at)
-            for (what, name), scores in batch.measured.items():
-                if what == SCORES:
+            for (kind, name), scores in batch.measured.items():
+                if kind == SCORES:
                     rejected = rejected.with_column(name, scores[at])
             rejected = rejected.with_column(FIELD, pa.array(verdicts))
             self._documents.append(encode_jsonl(rejected).data.tobytes())
 
     def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, Any]:
         """Places and sizes of a batch, found once for all the rules of a stage (a chain may have thirty)."""
-        if self._known is None or self._known[0] is not batch:
-            self._known = (batch, *batch.places(), record_bytes(batch))
-        return self._known[1:]
+        if self._last_facts is None or self._last_facts[0] is not batch:
+            self._last_facts = (batch, *batch.places(), record_bytes(batch))
+        return self._last_facts[1:]
 
-    def put_aside(self, path: str) -> bool:
+    def spill(self, path: str) -> bool:
         """Move what was collected so far into a new file; False, and no file, if there is nothing."""
-        self._known = None
+        self._last_facts = None
         if not self._tables and not self._documents:
             return False
         documents = pa.table({"document": pa.array(self._documents, pa.large_binary())})
-        with own_files.create(path, 0o600) as out:
+        with own_files.create(path, 0o600) as file:
             for table in [documents, *self._tables]:
-                with pa.ipc.new_stream(out, table.schema) as stream:
+                with pa.ipc.new_stream(file, table.schema) as stream:
                     stream.write_table(table)
         self._tables, self._documents = [], []
         return True
 
-    def adopt_lineage(self, path: str) -> None:
+    def restore(self, path: str) -> None:
         """Put what such a file holds before what was collected since, and remove it."""
         size, tables = os.path.getsize(path), []
         with pa.OSFile(os.fsencode(path), "rb") as source:
@@ -159,9 +165,9 @@ class Rejections:
             )
             files.append(StagedFile(base + ".verdicts", FileKind.VERDICTS, len(table), extension="parquet"))
         if self._documents:
-            with own_files.create(base + ".rejected") as out:
+            with own_files.create(base + ".rejected") as file:
                 for data in self._documents:
-                    out.write(data)
+                    file.write(data)
             files.append(StagedFile(base + ".rejected", FileKind.REJECTED, sum(len(t) for t in self._tables)))
         return files
 

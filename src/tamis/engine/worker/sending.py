@@ -14,23 +14,23 @@ from tamis.stores.uploads import send
 from tamis.stores.urls import split_s3
 
 
-def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFile]:
+def send_outputs(staged: list[StagedFile], unit: Unit, url: str) -> list[StagedFile]:
     """Send the output files, delete them from this machine and return their descriptions.
 
     `name` and `upload` say what to complete.
     """
     bucket_name, prefix = split_s3(url)
-    bucket, n_sent, told = Bucket(bucket_name), 0, []
-    for file in made:
+    bucket, n_sent, sent = Bucket(bucket_name), 0, []
+    for file in staged:
         if file.kind is not FileKind.OUTPUT:
-            told.append(file)
+            sent.append(file)
             continue
         n_sent += not (file.belongs and n_sent)  # what belongs to the file before it shares its name
         name = object_name(unit, file.extension, n_sent - 1)
         upload = send(bucket, f"{prefix}/{name}", file.path)
         files.remove(file.path)
-        told.append(replace(file, joins=False, name=name, upload=(upload.id, upload.mark, upload.parts)))
-    return told
+        sent.append(replace(file, joins=False, name=name, upload=(upload.id, upload.mark, upload.parts)))
+    return sent
 
 
 def object_name(unit: Unit, extension: str, index: int) -> str:

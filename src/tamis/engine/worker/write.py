@@ -72,17 +72,17 @@ def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec,
 
     The format reports what it wrote of each document: bytes and content hash.
     """
-    made = []
+    staged = []
     for file, lengths, (hi, lo) in registry.load_packer(spec.format).write(batches, base, spec.options):
         content = hash128.sum128(hi, lo)
         ledger.content.add(len(lengths), content)
         _count_lengths(ledger, lengths)
         n_bytes = os.path.getsize(file["path"])
         ledger.written_bytes += n_bytes
-        made.append(
+        staged.append(
             StagedFile(kind=FileKind.OUTPUT, rows=len(lengths), n_bytes=n_bytes, content=f"{content:032x}", **file)
         )
-    return made
+    return staged
 
 
 def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[StagedFile]:
@@ -94,21 +94,21 @@ def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[Stage
     path = base + ".tasks"
     data = cloudpickle.dumps(list(tasks))
     data = hmac.digest(key, data, "sha256") + data
-    with files.create(path) as out:
-        out.write(data)
+    with files.create(path) as file:
+        file.write(data)
     content = hashlib.blake2b(data, digest_size=16).hexdigest()
     return [StagedFile(path, FileKind.OUTPUT, 0, len(data), TASKS, content)]
 
 
 def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
     name = spec.format if spec.format in registry.LINES else "jsonl"
-    with StreamWriter(files.fresh(path), spec.codec) as out:
+    with StreamWriter(files.fresh(path), spec.codec) as file:
         for batch in batches:
             written = registry.load_line_format(name).written_lines(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
             _count_lengths(ledger, written.lengths)
             for piece in written.pieces:
-                out.write(piece)
+                file.write(piece)
     extension = spec.extension if spec.format == name else name
     return StagedFile(path, FileKind.OUTPUT, extension=extension, joins=True)
 
@@ -121,12 +121,12 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
     """
     tables = [b.traced_table(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
     tables = _with_same_columns(tables)
-    with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
+    with BlockWriter(path, 0o666) as file, pa.ipc.new_file(file, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             ledger.content.add(batch.num_items, hash128.sum128(*batch.identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
-    return StagedFile(path, FileKind.OUTPUT, extension="arrow", check=out.check)
+    return StagedFile(path, FileKind.OUTPUT, extension="arrow", check=file.check)
 
 
 def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
@@ -159,28 +159,30 @@ def _write_table(
         target = parse_schema(spec.schema).remove_metadata()
         fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
-        target, fitting, facts = _to_one_schema(batches, list(spec.fields or ()))
-    looks = output_schema(target, model if spec.schema is None else None, spec.fields or ())
+        target, fitting, facts = _unify(batches, list(spec.fields or ()))
+    file_schema = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     name = spec.format if spec.format in registry.TABLES else "parquet"
-    with registry.load_table_format(name).TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
+    with registry.load_table_format(name).TableWriter(
+        files.fresh(path), file_schema, compression=spec.compression
+    ) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             _count_lengths(ledger, row_bytes(table))
-            writer.write(table if looks is target else to_output_schema(table, looks))
+            writer.write(table if file_schema is target else to_output_schema(table, file_schema))
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
     return StagedFile(path, FileKind.OUTPUT, extension=extension, schema=json.dumps(to_json(target)), observed=observed)
 
 
-def _to_one_schema(
+def _unify(
     batches: Sequence[DocumentBatch], fields: list[str]
 ) -> tuple[pa.Schema, Iterator[pa.Table], run_schema.Facts]:
     """Return the schema that all batches fit, the batches as tables of it, and the facts of their values."""
     tables = [_stored_table(b) for b in batches]
-    seen = [run_schema.facts_of(t) if _keeps_bytes(b) else {} for b, t in zip(batches, tables, strict=True)]
-    parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
+    facts = [run_schema.facts_of(t) if _keeps_bytes(b) else {} for b, t in zip(batches, tables, strict=True)]
+    parts = [(t.schema, s) for t, s in zip(tables, facts, strict=True)]
     target = run_schema.run_schema(parts, fields)
-    return target, (run_schema.to_run_schema(t, target) for t in tables), run_schema.join_facts(seen)
+    return target, (run_schema.to_run_schema(t, target) for t in tables), run_schema.join_facts(facts)
 
 
 def _keeps_bytes(batch: DocumentBatch) -> bool:
@@ -239,24 +241,26 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
     return batch.filter(keep), sorted(bad.items())
 
 
-def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> StagedFile:
+def recast_table(
+    path: str, target_path: str, union: str, spec: OutputSpec, model: pa.Schema | None = None
+) -> StagedFile:
     """Rewrite the rows under the schema of the whole run, which `join_files` returned."""
     plain, observed = json.loads(union)
     target = from_json(json.loads(plain))
     rows = registry.load_table_format(spec.format)
     info = rows.describe(path)
     content = 0
-    looks = output_schema(target, model if spec.schema is None else None, spec.fields or ())
-    with rows.TableWriter(files.fresh(out), looks, compression=spec.compression) as writer:
+    file_schema = output_schema(target, model if spec.schema is None else None, spec.fields or ())
+    with rows.TableWriter(files.fresh(target_path), file_schema, compression=spec.compression) as writer:
         for _, table in rows.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
-            writer.write(cast if looks is target else to_output_schema(cast, looks))
+            writer.write(cast if file_schema is target else to_output_schema(cast, file_schema))
     return StagedFile(
-        out,
+        target_path,
         FileKind.OUTPUT,
         info.n_rows,
-        os.path.getsize(out),
+        os.path.getsize(target_path),
         spec.extension,
         f"{content % (1 << 128):032x}",
         plain,

@@ -48,7 +48,7 @@ class Compilation:
         self.n_done = 0
         self._folder, self._text = folder, b""
         self._environ = environ or os.environ
-        self._began_s = time.monotonic()
+        self._started_s = time.monotonic()
         self._errors: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,7 +88,7 @@ class Compilation:
     def seconds_left(self) -> float:
         """By the kernels that are done; before there are any, by experience."""
         left = self.n_kernels - self.n_done
-        return left * ((time.monotonic() - self._began_s) / self.n_done if self.n_done > 2 else _KERNEL_S)
+        return left * ((time.monotonic() - self._started_s) / self.n_done if self.n_done > 2 else _KERNEL_S)
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for news; whether it has ended. TamisError where it failed."""

@@ -23,7 +23,7 @@ def get_device_free_memory() -> int:
             f"install it with: {install_command('gpu')}"
         )
     try:
-        first = source.look()[0]
+        first = source.sample()[0]
     finally:
         source.close()
     return first.total_bytes - first.used_bytes

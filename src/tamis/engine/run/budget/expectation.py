@@ -35,27 +35,27 @@ class Expectation(Experience):
         stages: Sequence[StageDescription],
         outcome: Outcome,
         *,
-        began_s: float,
+        started_s: float,
         is_usual: bool,
         is_part: bool,
     ) -> None:
-        """`began_s`: on the monotonic clock.
+        """Record what the run is expected to take.
 
-        Without the time that compiling took, which happens once (and then the run is not a usual one: nothing is
-        learned of its time and memory).
+        `started_s`: on the monotonic clock, without the time that compiling took, which happens once (the run is not a
+        typical one then: nothing is learned of its time and memory).
         """
         super().__init__(profile_key(stages))
         self.job, self.stages, self.outcome = job, stages, outcome
         self.from_profile: list[bool] = []
-        self._asked: Conditions | None = None
-        self._took: RunMeasurement | None = None
+        self._conditions: Conditions | None = None
+        self._measurement: RunMeasurement | None = None
         self._before = (0, 0, 0)
-        self._began_s, self._is_usual, self._is_part = began_s, is_usual, is_part
+        self._started_s, self._is_usual, self._is_part = started_s, is_usual, is_part
 
     def models(self, max_block_bytes: int) -> list[Predictor]:
         """Return one predictor per segment, as left by earlier runs, or new."""
-        made, self.from_profile = models_of(self.profile, len(self.job.segments), max_block_bytes)
-        return made
+        predictors, self.from_profile = models_of(self.profile, len(self.job.segments), max_block_bytes)
+        return predictors
 
     @property
     def seconds_per_byte(self) -> float:
@@ -78,18 +78,20 @@ class Expectation(Experience):
         `before`: work done by earlier attempts.
         """
         self._before = (before.read_bytes, before.written_bytes, before.records.n)
-        self._asked = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
+        self._conditions = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
         s_per_byte = shipped_table.seconds_per_byte(stage_names(self.stages))
-        self.expect(self._asked, self.forecast(self._asked, predictors, s_per_byte, learned=any(self.from_profile)))
+        self.expect(
+            self._conditions, self.forecast(self._conditions, predictors, s_per_byte, learned=any(self.from_profile))
+        )
 
     def end(self, peak_bytes: int, total: Ledger) -> None:
         """Record what the run took, after all work is done."""
-        assert self._asked is not None
+        assert self._conditions is not None
         now = (total.read_bytes, total.written_bytes, total.records.n)
         read, written, n = (max(a - b, 0) for a, b in zip(now, self._before, strict=True))
-        seconds, seen = time.monotonic() - self._began_s, self.outcome
-        self._took = RunMeasurement(
-            replace(self._asked, decoded_bytes=read),
+        seconds, seen = time.monotonic() - self._started_s, self.outcome
+        self._measurement = RunMeasurement(
+            replace(self._conditions, decoded_bytes=read),
             peak_bytes,
             round(seconds, 3),
             round(seen.busy_s, 3),
@@ -103,15 +105,19 @@ class Expectation(Experience):
             seen.largest_bytes,
             seen.peak_of_largest,
         )
-        self.prediction = compared(self.prediction, self._took)
+        self.prediction = compared(self.prediction, self._measurement)
 
     def save(self, predictors: Sequence[Predictor]) -> None:
         """Keep what was learned, also by a run that failed."""
-        took = self._took if self._took is not None and self._took.conditions.decoded_bytes and self._is_usual else None
+        measurement = (
+            self._measurement
+            if self._measurement is not None and self._measurement.conditions.decoded_bytes and self._is_usual
+            else None
+        )
         stages = [s.name[:200] for s in (self.job.reader, *self.job.stages, self.job.writer) if s is not None]
         segments = [p.to_dict() for p in predictors]
         about = {"name": self.job.name[:1000], "stages": stages[:1000], "segments": segments}
-        self.keep(about, took, not self._is_part)
+        self.keep(about, measurement, not self._is_part)
 
 
 def profile_key(stages: Sequence[StageDescription]) -> str:
@@ -131,8 +137,8 @@ def stage_names(stages: Sequence[StageDescription]) -> list[str]:
             continue
         inside = [v for k, v in stage.params.items() if k in ("filter_obj", "modifier_fn", "filters")]
         flat = [f for v in inside for f in (v if isinstance(v, list) else [v])]
-        carried = [str(f["class"]).partition(":")[0] for f in flat if isinstance(f, dict) and "class" in f]
-        names += carried or [stage.stage]
+        classes = [str(f["class"]).partition(":")[0] for f in flat if isinstance(f, dict) and "class" in f]
+        names += classes or [stage.stage]
     return names
 
 
@@ -155,7 +161,7 @@ def conditions(
     ratios = [m.conditions.decoded_bytes / m.conditions.input_bytes for m in past if m.conditions.input_bytes]
     if ratios and streams:
         decoded = int(stored * ratios[-1])
-    left = max(0, decoded - done_bytes)
+    remaining = max(0, decoded - done_bytes)
     handed = streams or len(job.segments) > 1
     return Conditions(
         budget_bytes=config.budget_bytes,
@@ -163,8 +169,8 @@ def conditions(
         fixed_bytes=shares.fixed_bytes,
         worker_bytes=shares.worker_bytes,
         cap_bytes=shares.cap_bytes,
-        input_bytes=int(stored * left / decoded) if decoded else 0,
-        decoded_bytes=left,
+        input_bytes=int(stored * remaining / decoded) if decoded else 0,
+        decoded_bytes=remaining,
         max_block_bytes=config.max_block_bytes,
         handover_bytes=0 if not handed else decoded if config.mode == "batch" else config.queue_bytes,
     )

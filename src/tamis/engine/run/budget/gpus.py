@@ -14,7 +14,7 @@ from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.devices import gpu_share
 from tamis.errors import BudgetError
 from tamis.memory.device_limits import CONTEXT_BYTES, LEAST_CONTEXT_BYTES
-from tamis.memory.gpu import DeviceRoom, device_names, device_room
+from tamis.memory.gpu import FreeDeviceMemory, device_names, free_device_memory
 from tamis.sizes import format_size, parse_size
 
 _BATCH_BYTES = 200_000_000  # small batches of a small model: with less per worker, one worker fewer is better
@@ -56,27 +56,29 @@ def share_gpus(job: Job, settings: RunSettings, record: Record, is_remote: bool 
     devices = device_names(os.environ)
     needs = [s.resources for s in job.segments]
     has_gpu_work = bool(devices) and any(r.requires_gpu for r in needs)
-    room = device_room() if has_gpu_work else DeviceRoom()
-    limit = _requested_limit(settings, room)
+    memory = free_device_memory() if has_gpu_work else FreeDeviceMemory()
+    limit = _requested_limit(settings, memory)
     if limit and has_gpu_work:
         _check_room(job, limit)
-    usable_bytes = limit or room.total_bytes
+    usable_bytes = limit or memory.total_bytes
     shares = [gpu_share(r.gpus, r.gpu_memory_gb, usable_bytes) for r in needs]
-    if has_gpu_work and room.is_crowded and not is_remote and room.free_bytes < usable_bytes:
-        limit = max(1, room.free_bytes - _MARGIN_BYTES)
-        shares = fit_shares(shares, [_need(job, i) for i in range(len(needs))], limit, room)
+    if has_gpu_work and memory.is_crowded and not is_remote and memory.free_bytes < usable_bytes:
+        limit = max(1, memory.free_bytes - _MARGIN_BYTES)
+        shares = fit_shares(shares, [_need(job, i) for i in range(len(needs))], limit, memory)
     result = GpuShares(devices, shares, limit if has_gpu_work else 0)
-    _note(record, settings, job, result, room)
+    _note(record, settings, job, result, memory)
     return result
 
 
-def _requested_limit(settings: RunSettings, room: DeviceRoom) -> int:
+def _requested_limit(settings: RunSettings, memory: FreeDeviceMemory) -> int:
     """Return --gpu-memory, at most the memory of a device if that is known; 0: no limit."""
-    asked = parse_size(settings.gpu_memory) if settings.gpu_memory is not None else 0
-    return min(asked, room.total_bytes) if asked and room.total_bytes else asked
+    requested = parse_size(settings.gpu_memory) if settings.gpu_memory is not None else 0
+    return min(requested, memory.total_bytes) if requested and memory.total_bytes else requested
 
 
-def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: int, room: DeviceRoom) -> list[float]:
+def fit_shares(
+    shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: int, memory: FreeDeviceMemory
+) -> list[float]:
     """Return shares with which as many workers run on a crowded device as fit, one of each segment at least.
 
     BudgetError where not even that fits.
@@ -88,8 +90,8 @@ def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: i
         if share and need.least_bytes > limit_bytes:
             raise BudgetError(
                 f"one worker of {need.stages} needs at least {format_size(need.least_bytes)} of a GPU, and "
-                f"{format_size(room.free_bytes)} of "
-                f"{format_size(room.total_bytes)} are free: other processes hold the rest; end them, use another GPU "
+                f"{format_size(memory.free_bytes)} of "
+                f"{format_size(memory.total_bytes)} are free: other processes hold the rest; end them, use another GPU "
                 "(CUDA_VISIBLE_DEVICES), or "
                 "run without one (CUDA_VISIBLE_DEVICES=)"
             )
@@ -107,9 +109,9 @@ def _need(job: Job, index: int) -> GpuNeed:
     names = ", ".join(job.labels[segment.first : segment.last])
     stages = job.stages[segment.first : segment.last]
     weights = sum(stage.least_bytes() for stage in stages if stage.resources.requires_gpu)
-    asked = int(segment.resources.gpu_memory_gb * 1e9)
+    requested = int(segment.resources.gpu_memory_gb * 1e9)
     least = LEAST_CONTEXT_BYTES + weights // 2 + _LEAST_BATCH_BYTES
-    return GpuNeed(names, max(asked, least), max(asked, CONTEXT_BYTES + weights + _BATCH_BYTES))
+    return GpuNeed(names, max(requested, least), max(requested, CONTEXT_BYTES + weights + _BATCH_BYTES))
 
 
 def _check_room(job: Job, limit_bytes: int) -> None:
@@ -126,32 +128,32 @@ def _check_room(job: Job, limit_bytes: int) -> None:
             )
 
 
-def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, room: DeviceRoom) -> None:
-    there_bytes = room.total_bytes
-    if settings.gpu_memory is None and found.limit_bytes:
+def _note(record: Record, settings: RunSettings, job: Job, shares: GpuShares, memory: FreeDeviceMemory) -> None:
+    total_bytes = memory.total_bytes
+    if settings.gpu_memory is None and shares.limit_bytes:
         why = (
             "memory that is free on the fullest GPU: other processes hold the rest, and as many workers share it as fit"
         )
         record.note(
             "gpu_memory",
-            found.limit_bytes,
+            shares.limit_bytes,
             "machine",
             why,
-            {"device_bytes": there_bytes, "free_bytes": room.free_bytes},
+            {"device_bytes": total_bytes, "free_bytes": memory.free_bytes},
         )
     elif settings.gpu_memory is not None:
         why = (
             "memory that the workers on one GPU may take together: their parts add up to at most this, and each "
             "process refuses itself more"
-            if found.limit_bytes
+            if shares.limit_bytes
             else "it limits nothing here: there is no GPU, or no stage that uses one"
         )
-        facts = {"device_bytes": there_bytes, "devices": list(found.devices)}
-        record.note("gpu_memory", found.limit_bytes or None, settings.origin("gpu_memory"), why, facts)
-    for i, (segment, share) in enumerate(zip(job.segments, found.shares, strict=True)):
+        facts = {"device_bytes": total_bytes, "devices": list(shares.devices)}
+        record.note("gpu_memory", shares.limit_bytes or None, settings.origin("gpu_memory"), why, facts)
+    for i, (segment, share) in enumerate(zip(job.segments, shares.shares, strict=True)):
         if share:
             stages = job.labels[segment.first : segment.last]
-            whole = found.limit_bytes or there_bytes
+            limit_bytes = shares.limit_bytes or total_bytes
             record.note(
                 f"share_of_gpu of segment {i}",
                 share,
@@ -160,6 +162,6 @@ def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, roo
                 {
                     "gpus": segment.resources.gpus,
                     "gpu_memory_gb": segment.resources.gpu_memory_gb,
-                    "bytes": int(min(share, 1.0) * whole),
+                    "bytes": int(min(share, 1.0) * limit_bytes),
                 },
             )

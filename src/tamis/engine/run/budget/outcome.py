@@ -39,9 +39,9 @@ class Outcome:
             self._unit(data)
         elif kind is not EventKind.COMMIT:
             self.n_by_kind[kind] = self.n_by_kind.get(kind, 0) + 1
-            known = self.examples.setdefault(kind, [])
-            if len(known) < _EXAMPLES:
-                known.append(
+            examples = self.examples.setdefault(kind, [])
+            if len(examples) < _EXAMPLES:
+                examples.append(
                     str(data.get("text") or data.get("why") or data.get("error") or data.get("how") or "")[:200]
                 )
             if kind is EventKind.PRESSURE:

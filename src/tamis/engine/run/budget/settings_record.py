@@ -36,8 +36,8 @@ _ALLOCATOR = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRE
 def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
     by = _BUDGET_BY.get(budget.source) or settings.origin("memory")
     limits = describe_limits()
-    kept = ("mem_total_bytes", "mem_available_bytes", "cgroup_limits", "swap_total_bytes", "n_cores", "enforcement")
-    record.note("memory", budget.bytes, by, budget.why, {"source": budget.source, **{k: limits[k] for k in kept}})
+    names = ("mem_total_bytes", "mem_available_bytes", "cgroup_limits", "swap_total_bytes", "n_cores", "enforcement")
+    record.note("memory", budget.bytes, by, budget.why, {"source": budget.source, **{k: limits[k] for k in names}})
     counted = "the whole process tree" if settings.count_caller else "the processes that the run starts"
     record.note(
         "counted in the budget",
@@ -55,7 +55,7 @@ def note_shares(
 
     `server`: the measured memory of the forking server.
     """
-    held = {f"server_{name}": getattr(server, name) for name in ("own_bytes", "anon_bytes", "peak_bytes")}
+    server_bytes = {f"server_{name}": getattr(server, name) for name in ("own_bytes", "anon_bytes", "peak_bytes")}
     record.note(
         "fixed memory",
         shares.fixed_bytes,
@@ -63,7 +63,7 @@ def note_shares(
         "private memory of supervisor and forking server as measured now, library pages in use, and what they may "
         "still grow by",
         {
-            **held,
+            **server_bytes,
             "library_reserve_bytes": LIBRARY_BYTES,
             "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0,
         },
@@ -84,7 +84,7 @@ def note_shares(
         {"usable_share": USABLE, "budget_bytes": config.budget_bytes},
     )
     cap = shares.pool_bytes // shares.n_workers - shares.worker_bytes
-    asked = max((s.resources.memory_gb for s in job.segments), default=0.0)
+    requested = max((s.resources.memory_gb for s in job.segments), default=0.0)
     record.note(
         "worker cap",
         cap,
@@ -92,10 +92,10 @@ def note_shares(
         "an equal share of the pool; enforced in the worker (RLIMIT_DATA), and granted only together with a partition",
         {"n_workers": shares.n_workers, "least_cap_bytes": MIN_CAP_BYTES},
     )
-    if asked:
+    if requested:
         record.note(
             "memory asked by stages",
-            int(asked * 1e9),
+            int(requested * 1e9),
             settings.chosen_by.get("stages", "user"),
             "the largest Resources.memory_gb: workers are few enough that each gets it",
             {s: j.resources.memory_gb for j in job.segments for s in job.labels[j.first : j.last]},
@@ -167,15 +167,15 @@ def note_sizes(
     )
 
 
-def note_models(record: Record, predictors: Sequence[Predictor], known: Sequence[bool], n_runs: int) -> None:
-    for i, (model, from_profile) in enumerate(zip(predictors, known, strict=True)):
+def note_models(record: Record, predictors: Sequence[Predictor], from_profile: Sequence[bool], n_runs: int) -> None:
+    for i, (model, is_learned) in enumerate(zip(predictors, from_profile, strict=True)):
         a, b, c = model.coefficients
         record.note(
             f"partition model {i}",
             [a, b, c],
-            "machine profile" if from_profile else "default",
+            "machine profile" if is_learned else "default",
             "fitted by earlier runs of this pipeline here"
-            if from_profile
+            if is_learned
             else "a line through what text pipelines usually take; the first partitions are small and correct it",
             {"n_samples": model.n_samples, "factor": round(model.factor, 4), "runs": n_runs},
         )

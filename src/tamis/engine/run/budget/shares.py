@@ -79,12 +79,12 @@ def share_budget(
             named,
         )
     cores = server.n_cores or len(os.sched_getaffinity(0))
-    shares, wanted = share_pool(budget_bytes, fixed, worker, job, settings.workers, cores)
-    pool, n, asked = shares.pool_bytes, shares.n_workers, asked_bytes(job)
-    if asked > pool - worker:
-        needed = math.ceil((fixed + worker + asked) / USABLE / 1e6)
+    shares, least_cap_bytes = share_pool(budget_bytes, fixed, worker, job, settings.workers, cores)
+    pool, n, requested = shares.pool_bytes, shares.n_workers, requested_bytes(job)
+    if requested > pool - worker:
+        needed = math.ceil((fixed + worker + requested) / USABLE / 1e6)
         raise BudgetError(
-            f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get "
+            f"a stage asks for {format_size(requested)} of memory (Resources.memory_gb), one worker can get "
             f"{format_size(pool - worker)} "
             f"of this budget; the smallest that works is {needed}MB",
             needed * 10**6,
@@ -102,7 +102,7 @@ def share_budget(
         settings.origin("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
         f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it "
         "starts with",
-        {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
+        {"cores": cores, "asked": settings.workers, "least_cap_bytes": least_cap_bytes, "pool_bytes": pool},
     )
     return replace(shares, shared_bytes=server.anon_bytes // 2 + LIBRARY_BYTES)
 
@@ -142,13 +142,13 @@ def share_pool(
     Uses as many workers as requested, or as there are cores, as long as each gets a cap it can work with.
     """
     pool, n = int(budget_bytes * USABLE) - fixed_bytes, workers or cores
-    least = max(asked_bytes(job), MIN_CAP_BYTES if workers else GOOD_CAP_BYTES)
+    least = max(requested_bytes(job), MIN_CAP_BYTES if workers else GOOD_CAP_BYTES)
     while n > 1 and pool // n - worker_bytes < least:
         n -= 1
     return BudgetShares(fixed_bytes, worker_bytes, pool, n), least
 
 
-def asked_bytes(job: Job) -> int:
+def requested_bytes(job: Job) -> int:
     """Return the memory that the stages of a worker request."""
     return int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
 

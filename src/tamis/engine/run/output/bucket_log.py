@@ -80,18 +80,18 @@ def _objects(bucket: Bucket, keys: Sequence[str]) -> Iterator[tuple[str, Iterabl
     Small objects are requested together, a few at a time; a large one is read in steps.
     """
 
-    def ask(key: str) -> S3Source | bytes:
-        found = bucket.head(key)
-        if found is None:
+    def head(key: str) -> S3Source | bytes:
+        info = bucket.head(key)
+        if info is None:
             raise RunConflict(f"{bucket.url(key)} is gone; start over with fresh=True (--fresh)")
-        source = S3Source(bucket, found)
-        return source if found.size > _SMALL_BYTES else read_all(source)
+        source = S3Source(bucket, info)
+        return source if info.size > _SMALL_BYTES else read_all(source)
 
     with ThreadPoolExecutor(N_REQUESTS) as pool:
         for first in range(0, len(keys), N_REQUESTS):
             group = keys[first : first + N_REQUESTS]
-            for key, got in zip(group, pool.map(ask, group), strict=True):
-                if isinstance(got, bytes):
-                    yield key, got.splitlines(keepends=True)
+            for key, info in zip(group, pool.map(head, group), strict=True):
+                if isinstance(info, bytes):
+                    yield key, info.splitlines(keepends=True)
                 else:
-                    yield key, io.BufferedReader(cast("io.RawIOBase", RemoteFile(got)), _SMALL_BYTES)
+                    yield key, io.BufferedReader(cast("io.RawIOBase", RemoteFile(info)), _SMALL_BYTES)

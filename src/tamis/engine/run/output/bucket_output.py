@@ -43,7 +43,7 @@ from tamis.stores.urls import output_url, split_s3
 
 RUN = "_tamis"
 _TRUTH = ("plan.json", "steps.json", "manifest.json")  # what is not in the bucket is not so
-KEPT = (
+UPLOADED_FILES = (
     "plan.json",
     "steps.json",
     "manifest.json",
@@ -66,7 +66,7 @@ class BucketOutput:
         name, self.prefix = split_s3(self.url)
         self.bucket = Bucket(name)
         self.sizes: dict[str, int] = {}  # of objects that lie in the output itself, by name
-        self._kept: set[str] = set()  # names of objects in _tamis/
+        self._control_objects: set[str] = set()  # names of objects in _tamis/
         self._logged: set[str] = set()  # ids of uploads that the log names
         self._next = 0
         self._is_open = self._lost = False
@@ -74,27 +74,27 @@ class BucketOutput:
         self._is_writer = False
 
     # -- looking ------------------------------------------------------------------------------------------------------
-    def look(self) -> None:
+    def list_objects(self) -> None:
         """See what is there: one listing."""
-        self.sizes, self._kept = {}, set()
-        for found in self.bucket.objects(f"{self.prefix}/"):
-            name = found.key[len(self.prefix) + 1 :]
+        self.sizes, self._control_objects = {}, set()
+        for listed in self.bucket.objects(f"{self.prefix}/"):
+            name = listed.key[len(self.prefix) + 1 :]
             if name.startswith(f"{RUN}/"):
-                self._kept.add(name[len(RUN) + 1 :])
+                self._control_objects.add(name[len(RUN) + 1 :])
             elif name:
-                self.sizes[name] = found.size
+                self.sizes[name] = listed.size
 
     @property
     def has_run(self) -> bool:
-        return "plan.json" in self._kept
+        return "plan.json" in self._control_objects
 
     def open(self, folder: str, log: CommitLog) -> None:
         """Make the local run directory `folder` what the bucket says, and finish what a killed run left half done."""
         check_conditions(self.bucket, f"{self.prefix}/{RUN}/")
-        self.look()
-        for name in KEPT:
+        self.list_objects()
+        for name in UPLOADED_FILES:
             path = os.path.join(folder, name)
-            data = self.bucket.get(self._key(f"{RUN}/{name}")) if name in self._kept else None
+            data = self.bucket.get(self._key(f"{RUN}/{name}")) if name in self._control_objects else None
             if data is not None:
                 files.write_bytes(path, data, files.OWN)
             elif name in _TRUTH:
@@ -102,10 +102,10 @@ class BucketOutput:
         pending = list(self._uploads())  # before the log is read: what it names is in it then
         try:
             with SpooledLog(self.bucket, self._log_keys(), folder) as spooled:
-                self._take_up(spooled)
+                self._resume_uploads(spooled)
                 self._complete_logged(spooled.valid(), {upload for _, upload, _ in pending})
                 log.rewrite(spooled.valid())
-                self._bring_all(spooled.valid(), folder)
+                self._download_all(spooled.valid(), folder)
         except (KeyError, TypeError, ValueError) as exc:
             raise RunConflict(
                 f"{self.url}/{RUN}/log is damaged, or not Tamis's ({exc}); start over with fresh=True (--fresh)"
@@ -115,7 +115,7 @@ class BucketOutput:
 
     def _log_keys(self) -> list[str]:
         """Return the keys of the log objects in order; raise RunConflict if one is missing."""
-        names = sorted(n[4:] for n in self._kept if n.startswith("log/") and _SEQUENCE.fullmatch(n[4:]))
+        names = sorted(n[4:] for n in self._control_objects if n.startswith("log/") and _SEQUENCE.fullmatch(n[4:]))
         if [int(n) for n in names] != list(range(len(names))):
             raise RunConflict(
                 f"{self.url}/{RUN}/log has gaps: it cannot be gone on from; start over with fresh=True (--fresh)"
@@ -123,7 +123,7 @@ class BucketOutput:
         self._next = len(names)
         return [self._key(f"{RUN}/log/{n}") for n in names]
 
-    def _take_up(self, spooled: SpooledLog) -> None:
+    def _resume_uploads(self, spooled: SpooledLog) -> None:
         """Collect the uploads that the log names, and remove files of retracted sampling steps that still exist."""
         retracted = {f.name for r in spooled.retracted() for f in r.files if f.is_output}
         self._logged = set()
@@ -141,14 +141,14 @@ class BucketOutput:
         missing: dict[tuple[FileKind, str], CommittedFile] = {}
         for file in (f for record in records for f in record.files if f.upload is not None):
             name = check_name(file.name)
-            is_complete = name in self.sizes if file.is_output else f"{file.kind}/{name}" in self._kept
+            is_complete = name in self.sizes if file.is_output else f"{file.kind}/{name}" in self._control_objects
             if _upload_of(file).id in pending and not is_complete:
                 missing[(file.kind, name)] = file
             else:
                 missing.pop((file.kind, name), None)  # a later record of the same file counts
         self._complete(list(missing.values()))
 
-    def _bring_all(self, records: Iterable[CommitOrReplace], folder: str) -> None:
+    def _download_all(self, records: Iterable[CommitOrReplace], folder: str) -> None:
         """Download quarantine, verdicts and the like that this machine does not have."""
         for file in (f for record in records for f in record.files if f.kind not in (FileKind.OUTPUT, FileKind.LISTED)):
             path = os.path.join(folder, file.kind, check_name(file.name))
@@ -160,7 +160,7 @@ class BucketOutput:
     def keep(self, name: str, data: bytes) -> None:
         """Store a file of the run directory that resuming the run, or observing it elsewhere, needs."""
         self.bucket.put(self._key(f"{RUN}/{name}"), data)
-        self._kept.add(name)
+        self._control_objects.add(name)
 
     def keep_file(self, name: str, path: str) -> None:
         """Store a file of the run directory like `keep`, for a file of any size.
@@ -168,7 +168,7 @@ class BucketOutput:
         `name`: below _tamis/.
         """
         put_file(self.bucket, self._key(f"{RUN}/{name}"), path)
-        self._kept.add(name)
+        self._control_objects.add(name)
 
     def bring(self, name: str, path: str) -> None:
         """Download a file that `keep` stored, if there is one."""
@@ -177,9 +177,9 @@ class BucketOutput:
             files.write_bytes(path, data, files.OWN)
 
     def drop(self, name: str) -> None:
-        if self._is_open and name in self._kept:
+        if self._is_open and name in self._control_objects:
             self.bucket.delete(self._key(f"{RUN}/{name}"))
-            self._kept.discard(name)
+            self._control_objects.discard(name)
 
     def difference(self, file: CommittedFile) -> str:
         """Explain why a file differs from what was committed; return an empty string if it does not."""
@@ -283,7 +283,7 @@ class BucketOutput:
             if file.is_output:
                 self.sizes[file.name] = file.n_bytes or 0
             else:
-                self._kept.add(f"{file.kind}/{file.name}")
+                self._control_objects.add(f"{file.kind}/{file.name}")
 
     def take(self, other: BucketOutput, name: str) -> None:
         """Copy an output file of another run in the same store, by the store's own copy operation.
@@ -325,13 +325,15 @@ class BucketOutput:
     # -- the end ------------------------------------------------------------------------------------------------------
     def forget(self, names: Iterable[str]) -> None:
         """--fresh: remove what the log says that Tamis wrote, and everything in _tamis/; nothing else."""
-        left = list(self._uploads())
+        pending = list(self._uploads())
         self.remove([n for n in names if n in self.sizes])
         order: Callable[[str], tuple[bool, str]] = lambda n: (n.startswith("log/"), n)  # noqa: E731
-        for name in sorted(self._kept, key=order):  # the log last: as long as it is there, it says what is Tamis's
+        for name in sorted(
+            self._control_objects, key=order
+        ):  # the log last: as long as it is there, it says what is Tamis's
             self.bucket.delete(self._key(f"{RUN}/{name}"))
-        self._kept.clear()
-        self._abort(left)
+        self._control_objects.clear()
+        self._abort(pending)
         self._next, self._logged, self._is_writer = 0, set(), True
 
     def close(self) -> None:

@@ -98,9 +98,9 @@ class Committer:
             reason = str(exc) if isinstance(exc, OSError | TamisError) else f"{type(exc).__name__}: {exc}"
             if isinstance(exc, OSError) and exc.strerror:
                 reason = exc.strerror + (f" ({exc.filename})" if exc.filename else "")
-            why = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {reason}"
+            error = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {reason}"
             for job in group:
-                self.results.put(Committed(job.partition, [], _bytes(job), why))
+                self.results.put(Committed(job.partition, [], _bytes(job), error))
             return
         for job in group:
             covered = job.covered if isinstance(job, CommitPartition) else []
@@ -110,7 +110,7 @@ class Committer:
 def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quarantine: str, log: CommitLog) -> None:
     records: list[CommitOrReplace] = []
     staged: list[str] = []
-    old: list[str] = []
+    replaced: list[str] = []
     folders: set[str] = set()
     for job in group:
         if isinstance(job, CommitPartition):
@@ -126,11 +126,11 @@ def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quaran
             )
             records.append(ReplaceRecord(job.old, file))
             staged.append(job.file.path)
-            old.append(os.path.join(output, job.old))
+            replaced.append(os.path.join(output, job.old))
     for folder in folders:
         files.sync_folder(folder)
     log.append(records)
-    for path in [*staged, *old]:
+    for path in [*staged, *replaced]:
         files.remove(path)
 
 
@@ -149,17 +149,17 @@ def _joined(files: list[StagedFile]) -> list[StagedFile]:
 
     Staged files only: they are not visible yet, and a crash leaves nothing.
     """
-    made: list[StagedFile] = []
+    joined: list[StagedFile] = []
     for file in files:
-        last = made[-1] if made else None
+        last = joined[-1] if joined else None
         if last is None or not (file.joins and last.joins and file.extension == last.extension):
-            made.append(file)
+            joined.append(file)
             continue
         _append(file.path, last.path)
         content = (int(last.content or "0", 16) + int(file.content or "0", 16)) % (1 << 128)
         n_bytes = (last.n_bytes or 0) + (file.n_bytes or 0)
-        made[-1] = replace(last, rows=last.rows + file.rows, n_bytes=n_bytes, content=f"{content:032x}")
-    return made
+        joined[-1] = replace(last, rows=last.rows + file.rows, n_bytes=n_bytes, content=f"{content:032x}")
+    return joined
 
 
 def _append(path: str, to: str) -> None:
@@ -176,10 +176,10 @@ def remove_orphans(staged: str, output: str, quarantine: str, committed: Callabl
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
     others = [folder_of(kind, quarantine) for kind in FileKind if kind not in (FileKind.OUTPUT, FileKind.LISTED)]
-    known = committed() if inodes else ()
+    committed_names = committed() if inodes else ()
     for folder in [output, *others] if inodes else []:
         for entry in _scan(folder):
-            if entry.name not in known and entry.is_file(follow_symlinks=False):
+            if entry.name not in committed_names and entry.is_file(follow_symlinks=False):
                 info = entry.stat(follow_symlinks=False)
                 if (info.st_dev, info.st_ino) in inodes:
                     os.unlink(entry.path)

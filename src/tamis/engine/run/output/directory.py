@@ -29,7 +29,7 @@ from typing import Any, Self, TypeVar
 from tamis import files
 from tamis.engine.ledger import Ledger
 from tamis.engine.run import shard
-from tamis.engine.run.output.bucket_output import KEPT, BucketOutput
+from tamis.engine.run.output.bucket_output import UPLOADED_FILES, BucketOutput
 from tamis.engine.run.output.commit import remove_orphans
 from tamis.engine.run.output.commit_log import CommitLog, FileTable
 from tamis.engine.run.output.names import check_name, folder_of
@@ -117,7 +117,7 @@ class RunDir(files.Closing):
         `shared`: folders of the output in which files of the user's may stay next to those of a workflow.
         """
         if self.remote is not None:
-            self.remote.look()
+            self.remote.list_objects()
             is_run = self.remote.has_run
         elif not os.path.exists(self.output):
             return
@@ -257,7 +257,7 @@ class RunDir(files.Closing):
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Write a file of the run directory, whole or not at all."""
         files.write_json(os.path.join(self.path, name), data, indent=1)
-        if self.remote is not None and name in KEPT:
+        if self.remote is not None and name in UPLOADED_FILES:
             self.remote.keep(name, json.dumps(data, indent=1).encode())
 
     def keep_files(self, *names: str) -> None:

@@ -44,16 +44,16 @@ def find_shards(base: str) -> list[Shard]:
 
     Raise UsageError if some are missing, or if there are shards of different counts.
     """
-    found = sorted({(int(m[2]), int(m[1])) for name in _names(base) if (m := NAME.fullmatch(name)) is not None})
-    counts = {n for n, _ in found}
-    if not found:
+    shards = sorted({(int(m[2]), int(m[1])) for name in _names(base) if (m := NAME.fullmatch(name)) is not None})
+    counts = {n for n, _ in shards}
+    if not shards:
         raise UsageError(f"{base} holds no shards; make them with --shard 0/N to --shard N-1/N")
     if len(counts) > 1:
         raise UsageError(
             f"{base} holds shards of {' and of '.join(str(n) for n in sorted(counts))}; remove those that are not meant"
         )
     n = counts.pop()
-    missing = sorted(set(range(n)) - {i for _, i in found})
+    missing = sorted(set(range(n)) - {i for _, i in shards})
     if missing:
         named = ", ".join(f"{i}/{n}" for i in missing[:5]) + (
             f" and {len(missing) - 5} more" if len(missing) > 5 else ""
@@ -101,22 +101,22 @@ def join_shards(base: str, target: RunDir, differences: Differences, may_hold_ot
     target.log.rewrite(records)
 
 
-def can_join_again(base: str, asked: str) -> bool:
+def can_join_again(base: str, option: str) -> bool:
     """Return True if all files that the shards in `base` wrote still exist, so that the joined output may be removed.
 
-    Otherwise raise RunConflict if the user asked for the removal (`asked`: by which option), else return False.
+    Otherwise raise RunConflict if the user asked for the removal (`option`: by which option), else return False.
     """
     try:
         shards = find_shards(base)
         missing = next((n for shard in shards for n in _missing(base, shard)), "")
     except UsageError:
         missing = base
-    if missing and asked:
-        go_on = "Leave --fresh out to go on; to" if asked == "--fresh" else "To"
+    if missing and option:
+        advice = "Leave --fresh out to go on; to" if option == "--fresh" else "To"
         raise RunConflict(
-            f"{asked}: the shards of {base} were joined already or are not all there ({missing} is missing), so that "
+            f"{option}: the shards of {base} were joined already or are not all there ({missing} is missing), so that "
             "nothing could take the place "
-            f"of what would be removed. {go_on} start over, make the shards again (--shard I/N --fresh) in an empty "
+            f"of what would be removed. {advice} start over, make the shards again (--shard I/N --fresh) in an empty "
             "folder"
         )
     return not missing

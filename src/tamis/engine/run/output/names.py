@@ -47,14 +47,14 @@ def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
     A partition that goes through several segments, or was cut after the first, has verdicts, quarantined records
     and outputs of several units. Files that a unit wrote together share a number.
     """
-    seen: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for file in files:
         kind, unit = file.kind, ".".join(os.path.basename(file.path).split(".")[:2])
-        known = seen.setdefault(kind, [])
+        unit_numbers = by_kind.setdefault(kind, [])
         is_own = kind is FileKind.OUTPUT and not file.belongs  # what belongs to the file before it shares its name
-        if is_own or unit not in known:
-            known.append(unit)
-        yield file, len(known) - 1 if kind is FileKind.OUTPUT else known.index(unit)
+        if is_own or unit not in unit_numbers:
+            unit_numbers.append(unit)
+        yield file, len(unit_numbers) - 1 if kind is FileKind.OUTPUT else unit_numbers.index(unit)
 
 
 def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
@@ -85,6 +85,6 @@ def rewritten_name(old: str, extension: str) -> str:
     ['part-1.r.parquet', 'part-1.r2.parquet', 'part-1.r3.parquet']
     """
     base = old.removesuffix(f".{extension}")
-    found = _REWRITTEN.search(base)
-    number = "" if found is None else str(int(found[1] or 1) + 1)
-    return f"{base if found is None else base[: found.start()]}.r{number}.{extension}"
+    match = _REWRITTEN.search(base)
+    number = "" if match is None else str(int(match[1] or 1) + 1)
+    return f"{base if match is None else base[: match.start()]}.r{number}.{extension}"

@@ -17,7 +17,7 @@ from tamis import files
 from tamis.errors import UsageError
 
 _NAME = re.compile(r"tamis-results-[0-9a-f]{16}")
-_HELD = "held"
+_LOCK = "held"
 _YOUNG_S = 60.0  # another process may be about to lock it
 
 
@@ -40,7 +40,7 @@ def temporary_output() -> str:
     path = files.unguessable(parent, "tamis-results-")
     os.mkdir(path, 0o700)
     os.mkdir(os.path.join(path, "output"), 0o700)
-    files.take_lock(os.path.join(path, _HELD))  # until this process ends
+    files.take_lock(os.path.join(path, _LOCK))  # until this process ends
     atexit.register(_remove, path, os.getpid())
     return os.path.join(path, "output")
 
@@ -63,8 +63,8 @@ def _remove_if_abandoned(path: str) -> None:
     info = os.lstat(path)
     if files.not_ours(info, os.geteuid()) or time.time() - info.st_mtime < _YOUNG_S:
         return
-    held = files.take_lock(os.path.join(path, _HELD))  # BlockingIOError: its program lives
+    lock = files.take_lock(os.path.join(path, _LOCK))  # BlockingIOError: its program lives
     try:
         shutil.rmtree(path, ignore_errors=True)
     finally:
-        os.close(held)
+        os.close(lock)

@@ -107,7 +107,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             kind = choose_device(self.resources.requires_gpu)
             # Workers, and threads that decode, are the parallelism; its own would not survive a fork.
             torch.set_num_threads(1)
-            device = TorchDevice(kind, device_limits.told())
+            device = TorchDevice(kind, device_limits.assigned_limit())
             self._network = ClipVision(self._folder(), device, self.model_inference_batch_size)
         return self._network
 

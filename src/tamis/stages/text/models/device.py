@@ -246,7 +246,7 @@ class TorchDevice:
         self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-        self._lock = GpuLock(limit.turns_folder if shares and limit else "", device)
+        self._lock = GpuLock(limit.lock_folder if shares and limit else "", device)
         if kind == "cuda" and limit is not None:
             limit_torch(torch, limit)
         self.name = "the CPU" if kind == "cpu" else f"GPU {device} ({torch.cuda.get_device_name(0)})"
@@ -275,7 +275,7 @@ class TorchDevice:
         It is passed on when the last batch (of a narrow model: the last ones) is still at work, so that the next one
         has its first batch ready in time; results are fetched after this block.
         """
-        with self._lock.hold():
+        with self._lock.acquire():
             work = Work(self.kind, self._n_left)
             yield work
             work.wait_for_the_others()

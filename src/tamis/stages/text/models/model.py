@@ -168,7 +168,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         kind = choose_device(self.resources.requires_gpu)
         if kind == "cpu":
             torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
-        limit = device_limits.told()
+        limit = device_limits.assigned_limit()
         self._device, self._cuts = TorchDevice(kind, limit), limit.overflow == "cut"
         folder = self._find()
         self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)

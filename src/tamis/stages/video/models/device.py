@@ -28,7 +28,7 @@ def torch_device(stage: str, resources: Resources) -> TorchDevice:
     kind = choose_device(resources.requires_gpu)
     if kind == "cpu":
         torch.set_num_threads(1)
-    return TorchDevice(kind, device_limits.told())
+    return TorchDevice(kind, device_limits.assigned_limit())
 
 
 def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -> Path:

@@ -47,7 +47,7 @@ def _engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # read when it is imported
     import vllm  # type: ignore[import-not-found,unused-ignore]
 
-    limit, own = device_limits.told(), {}
+    limit, own = device_limits.assigned_limit(), {}
     if limit.is_limited:
         total = int(torch.cuda.get_device_properties(0).total_memory)
         own["gpu_memory_utilization"] = round(limit.fraction_of(total), 4)
