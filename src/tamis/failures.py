@@ -107,7 +107,7 @@ def clear_frames(exc: BaseException) -> None:
 def requested_bytes(exc: BaseException) -> int:
     """Return how many bytes a failed allocation requested, or 0 if that is unknown.
 
-    >>> asked_bytes(MemoryError("malloc of size 64 failed")), asked_bytes(MemoryError())
+    >>> requested_bytes(MemoryError("malloc of size 64 failed")), requested_bytes(MemoryError())
     (64, 0)
     """
     return max((_asked(e) for e in _chain(exc) if _is_failed_allocation(e)), default=0)

@@ -55,15 +55,15 @@ def verdicts_of(folder: Path) -> list[dict[str, Any]]:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Files of the units that a pass asked for by their places, and whether these were known."""
     found: list[tuple[str, bool]] = []
-    take = reading._take_known
+    take = reading._from_index
 
     def watched(pieces: Any, limits: Any, contents: Any) -> bool:
         done = take(pieces, limits, contents)
-        if limits.known is not None:
+        if limits.record_index is not None:
             found.extend((Path(piece.path).name, done) for piece in pieces)
         return done
 
-    monkeypatch.setattr(reading, "_take_known", watched)
+    monkeypatch.setattr(reading, "_from_index", watched)
     return found
 
 
@@ -106,15 +106,15 @@ def test_killed_in_the_last_pass(
     units = len(taken)
     taken.clear()
     for n in (1, units - 2):
-        seen = reading._take_known
+        seen = reading._from_index
 
         def kill(pieces: Any, limits: Any, contents: Any, seen: Any = seen, n: int = n) -> bool:
-            if limits.known is not None and len(taken) >= n:
+            if limits.record_index is not None and len(taken) >= n:
                 raise Killed
             return bool(seen(pieces, limits, contents))
 
         with monkeypatch.context() as patched:
-            patched.setattr(reading, "_take_known", kill)
+            patched.setattr(reading, "_from_index", kill)
             with pytest.raises(Killed):
                 run(source, out)
     done = len(taken)
@@ -140,14 +140,14 @@ def test_compressed_input_is_read_whole(tmp_path: Path, taken: list[tuple[str, b
 
 def test_a_file_that_changes_in_the_last_pass_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in", 90)
-    take = reading._take_known
+    take = reading._from_index
 
     def changing(pieces: Any, limits: Any, contents: Any) -> bool:
-        if limits.known is not None:
+        if limits.record_index is not None:
             (source / "2.jsonl").write_text('{"text": "other"}\n')
         return take(pieces, limits, contents)
 
-    monkeypatch.setattr(reading, "_take_known", changing)
+    monkeypatch.setattr(reading, "_from_index", changing)
     with pytest.raises(Incomplete, match="changed during the run"):
         run(source, tmp_path / "out")
     entries = [

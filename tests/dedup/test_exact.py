@@ -71,15 +71,15 @@ def test_long_records_are_copied_unread_and_others_are_not(tmp_path: Path, monke
     (source / "4.jsonl.gz").write_bytes(gzip.compress(paths[3].read_bytes()))
     paths[3].write_bytes(paths[3].read_bytes().rstrip(b"\n"))
     taken: list[tuple[str, bool]] = []
-    take = reading._take_known
+    take = reading._from_index
 
     def watched(pieces: Any, limits: Any, contents: Any) -> bool:
         done = take(pieces, limits, contents)
-        if limits.known is not None:
+        if limits.record_index is not None:
             taken.extend((Path(piece.path).name, done) for piece in pieces)
         return done
 
-    monkeypatch.setattr(reading, "_take_known", watched)
+    monkeypatch.setattr(reading, "_from_index", watched)
     first: dict[str, str] = {}
     for path in sorted(source.iterdir()):
         text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()

@@ -293,7 +293,7 @@ def test_a_stage_that_raises_leaves_no_measurement_open() -> None:
     def fails(b: DocumentBatch) -> DocumentBatch:
         raise ValueError("no")
 
-    before = len(RESIDENT.watches)
+    before = len(RESIDENT.meters)
     with pytest.raises(StageFailure):
         used(fails)
-    assert len(RESIDENT.watches) == before
+    assert len(RESIDENT.meters) == before

@@ -75,7 +75,7 @@ def test_what_workers_of_one_device_may_take_adds_up_to_at_most_the_limit() -> N
             assert sum(n for names, n in living.values() if device in names) <= limit
     told = environment(("0",), 0.3, limit, "cut")
     assert (told["TAMIS_GPU_MEMORY"], told["TAMIS_GPU_OVERFLOW"]) == (str(int(0.3 * limit)), "cut")
-    assert device_limits.told(told) == DeviceLimit(0.3, int(0.3 * limit), "cut")
+    assert device_limits.assigned_limit(told) == DeviceLimit(0.3, int(0.3 * limit), "cut")
     # ... and a process refuses itself more, CUDA's own memory left out
     assert DeviceLimit(0.3, int(0.3 * limit)).fraction_of(80 * 10**9) == pytest.approx((12e9 - 6e8) / 80e9)
 
@@ -254,7 +254,7 @@ class Weighs(See):
 
 def test_what_is_free_on_a_gpu_is_what_workers_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr("tamis.engine.run.budget.gpus.device_room", lambda: CROWDED)
+    monkeypatch.setattr("tamis.engine.run.budget.gpus.free_device_memory", lambda: CROWDED)
     seen = run(tmp_path, [Weighs(0.5)])
     assert len(seen) == 3000
     assert {(share, limit) for _, share, _, _, limit in seen} == {("1", str(2_150 * MB))}
@@ -266,7 +266,7 @@ def test_a_gpu_without_room_for_one_worker_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr("tamis.engine.run.budget.gpus.device_room", lambda: FreeDeviceMemory(140_000 * MB, 600 * MB))
+    monkeypatch.setattr("tamis.engine.run.budget.gpus.free_device_memory", lambda: FreeDeviceMemory(140_000 * MB, 600 * MB))
     with pytest.raises(
         BudgetError, match=r"one worker of weighs needs at least 703 MB of a GPU, and 600 MB of 140 GB are free"
     ):

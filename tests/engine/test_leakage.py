@@ -72,7 +72,7 @@ def test_a_clean_worker_is_neither_probed_nor_accused() -> None:
     leakage = Leakage()
     assert drive(leakage, 300, leak=0, probe=retained(shout=0)) == []
     assert leakage.leaks == []
-    assert leakage.line(1, 0).n_asked == 0
+    assert leakage.line(1, 0).n_probes == 0
 
 
 def test_only_a_few_units_are_probed_and_only_those_that_run_stages() -> None:
@@ -82,7 +82,7 @@ def test_only_a_few_units_are_probed_and_only_those_that_run_stages() -> None:
     leakage.probe(1, feed)
     assert not feed.probe
     drive(leakage, 100, first=104, probe=retained(shout=90 * KB))
-    assert leakage.line(1, 0).n_asked <= 8
+    assert leakage.line(1, 0).n_probes <= 8
     again = unit()
     again.probe = True  # an attempt that failed
     leakage.probe(1, again)

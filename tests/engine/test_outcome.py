@@ -38,10 +38,10 @@ def test_what_a_run_took_is_that_of_its_partitions() -> None:
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
     expected = Expectation(job, [], Outcome(), started_s=time.monotonic() - 2, is_usual=True, is_part=False)
     expected.outcome.add(EventKind.UNIT, unit(4 * MB, 9 * MB))
-    expected._asked = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
+    expected._conditions = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
     expected.from_profile = [True]
     expected.end(100 * MB, Ledger())
-    took = expected._took
+    took = expected._measurement
     assert took is not None
     assert 2.0 <= took.seconds == round(took.seconds, 3)
     assert (took.busy_s, took.cpu_s, took.n_partitions, took.learned, took.peak_bytes) == (1.0, 0.5, 1, True, 100 * MB)

@@ -12,7 +12,7 @@ import pytest
 
 from tamis.engine.activity import READING, WRITING
 from tamis.engine.job import make_job
-from tamis.engine.messages import Done, Held
+from tamis.engine.messages import Done, RetainedMemory
 from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.probe import PythonProbe
@@ -131,7 +131,7 @@ def test_what_python_objects_gained() -> None:
     stage.setup()
     probe = PythonProbe([stage])
     stage.kept.append(b"x" * MB)
-    found = probe.with_python_growth(Held([("keep", {})]))
+    found = probe.with_python_growth(RetainedMemory([("keep", {})]))
     assert found.stages == [("keep", {})]
     if found.python_bytes is not None:  # not where this test process holds too many objects
         assert found.python_bytes == pytest.approx(MB, rel=0.05)

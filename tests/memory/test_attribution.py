@@ -111,12 +111,12 @@ def test_a_census_finds_what_objects_gained_and_their_type():
 
 def test_a_census_reaches_what_the_collector_has_put_away():
     code = (
-        "import gc\nfrom tamis.memory.attribution import census\n"
+        "import gc\nfrom tamis.memory.attribution import count_objects\n"
         "class Holder: pass\n"
         "holder = Holder(); holder.kept = []\ngc.collect(); gc.freeze()\n"
-        "before, blind = census([holder]), census()\n"
+        "before, blind = count_objects([holder]), count_objects()\n"
         "holder.kept += [bytes(100_000) for _ in range(30)]\n"
-        "print((census([holder]).n_bytes - before.n_bytes) // 1_000_000, (census().n_bytes - blind.n_bytes) // "
+        "print((count_objects([holder]).n_bytes - before.n_bytes) // 1_000_000, (count_objects().n_bytes - blind.n_bytes) // "
         "1_000_000)"
     )
     assert run_python(code) in ("3 0\n", "3 3\n")

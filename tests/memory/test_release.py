@@ -104,7 +104,7 @@ def test_watches_may_overlap_without_nesting():
     second = PeakMeter().start()
     assert first.stop() - meter.statm().resident_bytes > 40 * MB
     assert second.stop() - meter.statm().resident_bytes < 20 * MB
-    assert RESIDENT.watches == []
+    assert RESIDENT.meters == []
 
 
 def test_scope_measures_and_releases_when_the_block_raises(monkeypatch):
@@ -116,7 +116,7 @@ def test_scope_measures_and_releases_when_the_block_raises(monkeypatch):
         {block(40 * MB): 1}["inside"]
     assert measured.grown_bytes > 35 * MB
     assert asked == ["arrow"]
-    assert RESIDENT.watches == []
+    assert RESIDENT.meters == []
 
 
 def test_scope_as_decorator_measures_each_call_and_allows_recursion():
@@ -140,7 +140,7 @@ def test_one_scope_cannot_be_entered_twice_at_once():
         measured.__enter__()
     with measured:
         pass
-    assert RESIDENT.watches == []
+    assert RESIDENT.meters == []
 
 
 def test_peak_where_the_kernel_counter_cannot_be_reset(monkeypatch):
@@ -200,7 +200,7 @@ def test_scope_in_threads_leaves_nothing_open():
         thread.start()
     for thread in threads:
         thread.join()
-    assert RESIDENT.watches == []
+    assert RESIDENT.meters == []
 
 
 def test_a_forked_child_starts_without_its_parents_watches():
@@ -211,9 +211,9 @@ from tamis.memory.release import RESIDENT
 with scope("parent"), RESIDENT.lock:
     if os.fork() == 0:
         with scope("child"):
-            print(len(RESIDENT.watches), flush=True)
+            print(len(RESIDENT.meters), flush=True)
         os._exit(0)
     os.wait()
-    print(len(RESIDENT.watches))
+    print(len(RESIDENT.meters))
 """
     assert run_python(code) == "1\n1\n"

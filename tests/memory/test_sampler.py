@@ -23,10 +23,10 @@ class Told(PssSum):
 
     def __init__(self, *peaks: int) -> None:
         super().__init__(dict)
-        self._peaks = list(peaks)
+        self._values = list(peaks)
 
     def sample(self, exact: bool = False) -> int:
-        self.used_bytes = self._peaks.pop(0)
+        self.used_bytes = self._values.pop(0)
         return self.used_bytes
 
 

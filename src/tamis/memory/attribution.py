@@ -117,7 +117,7 @@ def count_objects(
     if len(collected) > max_objects:
         return None
     walk = _Walk(max_objects)
-    # An earlier census is not what grew, nor its dicts, which the collector lists by itself from Python 3.14 on.
+    # An earlier count is not what grew, nor its dicts, which the collector lists by itself from Python 3.14 on.
     earlier = [item for item in collected if type(item) is ObjectCounts]
     walk.skip(collected, earlier, variables, *(d for c in earlier for d in (c.by_type, c.arrow_by_type, c.by_variable)))
     by_variable: dict[str, int] = {}
@@ -153,7 +153,7 @@ class _Walk:
         return sum(self.by_type.values()) + sum(self.arrow_by_type.values())
 
     def skip(self, *items: Any) -> None:
-        """Leave these out: what the census itself is made of."""
+        """Leave these out: what the count itself is made of."""
         self._visited_ids.update(map(id, items))
 
     def measure(self, stack: list[Any]) -> bool:
@@ -358,11 +358,11 @@ def attribute(
     shared_bytes: float = 0.0,
     pinned_bytes: float = 0.0,
 ) -> Shares:
-    """Divide growth among its causes, given how the counters grew; `python_bytes` is what a census found.
+    """Divide growth among its causes, given how the counters grew; `python_bytes` is what `count_objects` reported.
 
-    `pinned_bytes`: Arrow buffers that a census found; those over memory of others are in no counter of Arrow's.
+    `pinned_bytes`: Arrow buffers that it found; those over memory of others are in no counter of Arrow's.
 
-    Without a census, memory from malloc counts as Python's where blocks are many and small (up to 4 KB each), else as
+    Without a count, memory from malloc counts as Python's where blocks are many and small (up to 4 KB each), else as
     native.
     """
     unattributed = max(0.0, grown_bytes)

@@ -86,8 +86,8 @@ class DeviceLimit:
 def assigned_limit(environ: Mapping[str, str] | None = None) -> DeviceLimit:
     """Return the limit of this process, read from the environment; without a limit if none was set.
 
-    >>> told({"TAMIS_GPU_SHARE": "0.5", "TAMIS_GPU_MEMORY": "20000000000"})
-    DeviceLimit(share=0.5, limit_bytes=20000000000, overflow='quarantine', turns_folder='')
+    >>> assigned_limit({"TAMIS_GPU_SHARE": "0.5", "TAMIS_GPU_MEMORY": "20000000000"})
+    DeviceLimit(share=0.5, limit_bytes=20000000000, overflow='quarantine', lock_folder='')
     """
     environ = os.environ if environ is None else environ
     return DeviceLimit(

@@ -124,7 +124,7 @@ def peak_rss(pid: Pid = "self") -> int | None:
 def reset_peak(pid: Pid = "self") -> bool:
     """Start a new peak measurement. False where the kernel or a container forbids it, or the process is gone.
 
-    Code inside a worker uses release.PeakWatch instead, which lets several measurements share this one counter.
+    Code inside a worker uses release.PeakMeter instead, which lets several measurements share this one counter.
     """
     try:
         fd = os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
 """Giving memory back: `release()`, and the settings that keep allocators honest.
 
-Covers the public call tamis.memory.release, PeakWatch (several peak measurements over the kernel's one counter) and the
+Covers the public call tamis.memory.release, PeakMeter (several peak measurements over the kernel's one counter) and the
 environment that every worker starts with. Never imports a heavy library: what the process has not imported has nothing
 to release.
 """

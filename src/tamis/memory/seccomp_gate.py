@@ -255,9 +255,9 @@ class Gate:
 def gate_call(identity: int, pid: int, name: str, arguments: list[int]) -> GateCall:
     """Return a description of a system call and of the memory it would add.
 
-    >>> asked(7, 42, "mmap", [0, 5_000_000, 3, 0x21, 2**64 - 1, 0])  # anonymous and shared
+    >>> gate_call(7, 42, "mmap", [0, 5_000_000, 3, 0x21, 2**64 - 1, 0])  # anonymous and shared
     GateCall(id=7, pid=42, call='map', n_bytes=5000000, fd=-1, address=0, is_private=False, copies=True)
-    >>> asked(7, 42, "mremap", [4096, 1_000_000, 80_000_000, 1, 0, 0]).n_bytes
+    >>> gate_call(7, 42, "mremap", [4096, 1_000_000, 80_000_000, 1, 0, 0]).n_bytes
     79000000
     """
     call = _CALLS.get(name, "fork")

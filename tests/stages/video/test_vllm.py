@@ -136,7 +136,7 @@ def test_a_worker_takes_its_share_and_no_more_frames_than_may_be(
     torch = pytest.importorskip("torch")
     monkeypatch.setenv("TAMIS_GPU_SHARE", "0.5")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 10**9))
-    assert device_limits.told().is_limited
+    assert device_limits.assigned_limit().is_limited
     model = vllm_chat.VllmCaptioner(open_folder(folder), 5, {})
     answers = model.answers([Question(np.zeros((130, 8, 10, 3), np.uint8), "what", 0.5)])
     assert answers == ["44 frames of (10, 8); what"]  # every third of 130: at most 64 go with one question
