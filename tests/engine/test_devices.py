@@ -266,7 +266,9 @@ def test_a_gpu_without_room_for_one_worker_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr("tamis.engine.run.budget.gpus.free_device_memory", lambda: FreeDeviceMemory(140_000 * MB, 600 * MB))
+    monkeypatch.setattr(
+        "tamis.engine.run.budget.gpus.free_device_memory", lambda: FreeDeviceMemory(140_000 * MB, 600 * MB)
+    )
     with pytest.raises(
         BudgetError, match=r"one worker of weighs needs at least 703 MB of a GPU, and 600 MB of 140 GB are free"
     ):
