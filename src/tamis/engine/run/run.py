@@ -122,7 +122,7 @@ class Run:
                     self.dir.path,
                     self._job.name,
                     context.mark,
-                    self._began_s,
+                    self._started_s,
                     run_id=plan.run_id,
                     resumes=self.dir.has_commits(),
                     budget_bytes=budget.bytes,
