@@ -18,10 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1] / "src" / "tamis"
 MAX_LINE = 120
 MAX_COMPLEXITY = 15
-# Of functions and methods: a docstring that begins so names a thing instead of saying what is done.
+# Of functions and methods: a docstring that begins so names a thing instead of saying what is done. A plural noun, an
+# exception, a tuple or a parameter in the first place does so, too.
 NOUN_CLAUSE = re.compile(
     r"(What|Whether|Which|Who|Where|When|How|Why|The|A|An|One|Every|Each|All|Those|These|That|This|It|Its|Of|As|For|In|Everything|"
-    r"Nothing|None|Whatever|Some|Several|Two|Both|No|So|Such|Only|Up|From|With|Without|About|Also|Like|Or|And)\b"
+    r"Nothing|None|Whatever|Some|Several|Two|Both|No|So|Such|Only|Up|From|With|Without|About|Also|Like|Or|And|At|By|Before|After|"
+    r"Until|Position|Text|Number|Their|Never|More|Whole|Anew|Once|Behind|Beside|Private|Largest|Last|First|[A-Z][A-Za-z]*(Error|Fault)|"
+    r"(?!Process\b|[A-Z][a-z]*ss\b)[A-Z][A-Za-z-]*s)\b|[(`\d\[|$-]"
 )
 BRANCHES = (
     ast.If,

@@ -59,7 +59,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when first used, so that `import tamis` and `tamis --help` cost next to nothing."""
+    """Import a public name when it is first used, so that `import tamis` and `tamis --help` stay cheap."""
     import importlib
 
     if name == "memory":

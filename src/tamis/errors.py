@@ -78,7 +78,7 @@ def optional(module: str, what: str, extra: str) -> Any:
 
 
 def check_choice(what: str, value: Any, known: Collection[str]) -> None:
-    """UsageError where a setting is none of the values that it may have. `what`: whose it is, and its name."""
+    """Raise UsageError unless a setting has one of its allowed values. `what`: its owner and name."""
     if value not in known:
         raise UsageError(f"{what} must be one of {', '.join(known)}, got {value!r}")
 

@@ -32,7 +32,7 @@ _PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def parse_size(value: str | int | float, what: str = "size") -> int:
-    """Bytes in `value`: 2_000_000, "2MB", "1.5 GiB".
+    """Parse bytes from 2_000_000, "2MB", "1.5 GiB".
 
     >>> parse_size("512MB"), parse_size("1GiB"), parse_size(100)
     (512000000, 1073741824, 100)
@@ -55,7 +55,7 @@ def parse_size(value: str | int | float, what: str = "size") -> int:
 
 
 def format_size(n_bytes: float) -> str:
-    """Decimal units, three significant digits.
+    """Format bytes in decimal units with three significant digits.
 
     >>> format_size(512_000_000), format_size(1536), format_size(0)
     ('512 MB', '1.54 kB', '0 B')

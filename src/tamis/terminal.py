@@ -17,7 +17,7 @@ _HOME, _CLEAR_BELOW = "\x1b[H", "\x1b[J"
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people read them on a clock.
+    """Format seconds as on a clock.
 
     >>> clock(5), clock(75), clock(3700)
     ('0:05', '1:15', '1:01:40')
@@ -55,7 +55,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def width_of(stream: TextIO) -> int:
-    """Columns of the terminal behind a stream."""
+    """Return the columns of the terminal that a stream writes to."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):

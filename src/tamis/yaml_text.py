@@ -221,7 +221,7 @@ def _line(event: Any) -> int:
 
 
 def override(root: Node, key: str, text: str, file: str) -> None:
-    """`--set key=text`: replace or add the value at a dotted path (list items by number) in place.
+    """Apply `--set key=text`: replace or add the value at a dotted path (list items by number) in place.
 
     Text that starts with `[` or `{` is read as YAML, anything else as one plain scalar, so that paths need no quotes;
     one that looks like a number (a folder 2024) stays text. `settings` and `write` are made where the recipe does not
@@ -411,7 +411,7 @@ class Located:
         return {name: Located(item, f"{before}{name}"[:200], self.references) for name, item in inside.items()}
 
     def all(self) -> Iterator[Located]:
-        """Itself and everything in it."""
+        """Yield this value and everything in it."""
         yield self
         for item in (*self.fields().values(), *(self.items() if isinstance(self.node.value, list) else ())):
             yield from item.all()

@@ -63,7 +63,7 @@ class Client(Closing):
         return self._call(next(self._turn), function, args, kwargs)
 
     def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Future[Any]]:
-        """`submit` for each item (of several lists: for each row of them)."""
+        """Submit one call for each item (of several lists: for each row of them)."""
         return [self.submit(function, *row) for row in zip(*items, strict=True)]
 
     def gather(self, futures: Iterable[Future[Any]]) -> list[Any]:
@@ -231,7 +231,7 @@ def _gpu_workers(n_workers: int | None) -> list[ClientWorker]:
 
 
 def _size(value: str | int | None, name: str) -> int:
-    """Bytes; sizes as RMM's users write them ("1024M", "2GiB")."""
+    """Parse a size in bytes, also as RMM's users write it ("1024M", "2GiB")."""
     if value is None:
         return 0
     text = str(value).strip()

@@ -71,7 +71,7 @@ class Forker:
         os.set_blocking(self._wake_read, False)
 
     def serve(self) -> int:
-        """Until the other side is gone."""
+        """Serve requests until the other side is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -290,7 +290,7 @@ def enter(of_caller: CallerContext) -> None:
 
 
 def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
-    """After loading, before the first fork: nothing is collected any more, and pages needed once are given back.
+    """Freeze the collector and return unneeded pages after loading, before the first fork.
 
     Not again in a fork of a process that did: looking for them takes 60 ms. A branch shares pages with the command; as
     they are written to, each gets its own, so all of them count here.

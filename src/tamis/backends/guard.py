@@ -122,7 +122,7 @@ class WorkerGuard:
                         send(pid, signal.SIGCONT)
 
     def stopped(self) -> dict[int, int]:
-        """Workers that were stopped for what they use."""
+        """Return the workers that were stopped for their usage."""
         with self._lock:
             return {w: ward.stopped_bytes for w, ward in self._wards.items() if ward.stopped_bytes}
 
@@ -227,7 +227,7 @@ class WorkerGuard:
                 gate.allow(call)
 
     def _decide(self, call: GateCall) -> int:
-        """0: let it pass; or the error that the caller gets."""
+        """Return 0 to let the call pass, or the error that the caller gets."""
         pid = meter.process_of(call.pid)
         ward = self._ward_of(pid) if pid is not None else None
         if pid is None or ward is None or not ward.family.cap_bytes:

@@ -222,7 +222,7 @@ class ForkedWorkers:
         return events
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
-        """Bytes in use at the last look of the sampler: everything that counts, and each worker with all below it."""
+        """Return the bytes in use at the last sample: everything that counts, and each worker with its children."""
         assert self._sampler is not None
         assert self._guard is not None
         self._trim_log()
@@ -349,7 +349,7 @@ class ForkedWorkers:
         return events
 
     def _gone(self, worker: int, code: int, stage: str = "") -> list[Event]:
-        """Last messages, then the death, and in which stage it came."""
+        """Return the last messages, then the death, with the stage in which it occurred."""
         events = self._from_worker(worker) if not self._workers[worker].channel.closed else []
         process = self._workers.pop(worker)
         with contextlib.suppress(KeyError, ValueError):

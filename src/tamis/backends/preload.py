@@ -156,7 +156,7 @@ class _NoPandas:
 
 
 def _leave_pandas_out() -> None:
-    """Any pa.array() call imports pandas where it is installed (0.2 s, 25 MB), wanted or not.
+    """Keep pa.array() from importing pandas where it is installed (0.2 s, 25 MB).
 
     Arrow remembers that the import failed and continues; its to_pandas() and a stage's own import still find it.
     """

@@ -143,7 +143,7 @@ def in_one_line(name: str, result: RunResult) -> str:
 def at_most_every(
     seconds: float, show: Callable[[dict[str, Any]], None], clock_s: Callable[[], float] = time.monotonic
 ) -> Callable[[dict[str, Any]], None]:
-    """`show`, called so often at most while work goes on; another phase is shown at once.
+    """Limit how often `show` is called; another phase is shown at once.
 
     >>> told, times = [], iter([0.0, 1.0, 5.0])
     >>> slow = at_most_every(3, told.append, lambda: next(times))

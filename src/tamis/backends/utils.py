@@ -41,7 +41,7 @@ class RayStageSpecKeys(StrEnum):
 def get_available_cpu_gpu_resources(
     init_and_shutdown: bool = False, ignore_head_node: bool = False
 ) -> tuple[float, float]:
-    """(cores, GPUs) that this process may use.
+    """Return (cores, GPUs) that this process may use.
 
     Both parameters are about Ray: here nothing is started, and no node is a head.
     """
@@ -53,7 +53,7 @@ def get_available_cpu_gpu_resources(
 
 
 def check_total_gpu_capacity(gpus_needed: float, *, ignore_head_node: bool = False) -> None:
-    """UsageError where there are fewer GPUs."""
+    """Raise UsageError if there are fewer GPUs."""
     _, available = get_available_cpu_gpu_resources(ignore_head_node=ignore_head_node)
     if gpus_needed > available:
         raise UsageError(f"{gpus_needed:g} GPUs are needed, and there are {available:g}")

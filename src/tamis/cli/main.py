@@ -62,7 +62,7 @@ def _describe_os_error(exc: OSError) -> str:
 
 
 def _with_merge(typed: Sequence[str]) -> Sequence[str]:
-    """`tamis merge COMMAND ...` is that command with --merge: it takes the place of --shard."""
+    """Rewrite `tamis merge COMMAND ...` as that command with --merge, which replaces --shard."""
     if len(typed) < 2 or typed[0] != "merge" or typed[1] in HELP:
         return typed
     usage = "tamis merge COMMAND [OPTIONS] ..."

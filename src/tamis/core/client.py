@@ -163,7 +163,7 @@ class SlurmRayClient(RayClient):
         check_seconds(self.worker_connect_timeout_s, "SlurmRayClient: worker_connect_timeout_s")
 
     def start(self) -> None:
-        """On the first node: returns when all nodes have joined. On others: never returns."""
+        """Start the node: on the first one return when all have joined, on others never return."""
         where, rank, n_nodes = _slurm(os.environ)
         if rank == 0:
             self._lead(where, n_nodes)
@@ -246,7 +246,7 @@ class SlurmRayClient(RayClient):
             time.sleep(_LOOK_S)
 
     def _join(self, address: str, token: str) -> subprocess.Popen[bytes]:
-        """`ray start` of a node that is none's head, which stays until the head is gone."""
+        """Run `ray start` of a node other than the head; it stays until the head is gone."""
         code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
         command = [
             sys.executable,
@@ -265,7 +265,7 @@ class SlurmRayClient(RayClient):
         return subprocess.Popen(command, env={**os.environ, **ours}, start_new_session=True)
 
     def _stay(self, process: subprocess.Popen[bytes], where: str, told: tuple[str, str]) -> int:
-        """Until the node has ended, or the file names this head no more; then the node is ended.
+        """Wait until the node has ended, or the file no longer names this head; then end the node.
 
         Its exit status, 0 where we ended it.
         """

@@ -46,7 +46,7 @@ class Split:
 
 
 def make_card(name: str, ledger: Any, rules: Sequence[RecordedRule], splits: Sequence[Split], lang: str | None) -> str:
-    """`rules`: as plan.json has them; `lang`: the one language kept, if so."""
+    """Return the dataset card. `rules`: as in plan.json; `lang`: the one language kept, if so."""
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
@@ -89,7 +89,7 @@ def make_card(name: str, ledger: Any, rules: Sequence[RecordedRule], splits: Seq
 def _head(
     name: str, codes: Sequence[str], licences: Mapping[str, int], n_documents: int, splits: Sequence[Split]
 ) -> list[str]:
-    """Strings are written as JSON, which YAML reads as it is."""
+    """Return the YAML head; strings are written as JSON, which YAML accepts."""
     size = next((label for limit, label in _SIZES if n_documents < limit), "n>1B")
     lines = [f"pretty_name: {json.dumps(name)}", "size_categories:", f"- {json.dumps(size)}"]
     if codes:
@@ -143,7 +143,7 @@ def _counts(metrics: Mapping[str, float], kind: str) -> dict[str, int]:
 
 
 def _plain(text: str) -> str:
-    """Text from data or recipes as one cell of a table."""
+    """Return text from data or recipes as one cell of a table."""
     return re.sub(r"([|<>`*_\[\]\\])", r"\\\1", text.replace("\n", " "))[:200]
 
 

@@ -247,7 +247,7 @@ class Curation:
 
 
 def _writer_for(paths: Any, suffixes: Sequence[str], output: str, file_type: str | None) -> Writer:
-    """`file_type`: jsonl, parquet, or jsonl with a compression; None: as the input."""
+    """Return the writer for `file_type` (see `file_types`); None: as the input."""
     from tamis.stages.text.io.formats import output_format, writer_of
 
     if file_type is None:

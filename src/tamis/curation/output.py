@@ -135,7 +135,7 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> No
 
 
 def drop_card(output: str) -> None:
-    """To start over: remove the card of an output in a bucket, if a curation wrote it."""
+    """Remove the card of an output in a bucket before starting over, if a curation wrote it."""
     if is_bucket(output):
         name, prefix = split_s3(output)
         bucket, key = Bucket(name), f"{prefix}/{CARD}"

@@ -85,7 +85,7 @@ def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Tabl
 
 
 def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
-    """Rows and texts of a file; the lines of JSONL as they are."""
+    """Return the rows and texts of a file; the lines of JSONL unchanged."""
     if registry.is_table(path):
         rows = registry.table_format(path)
         n_rows = rows.describe(path).n_rows
@@ -228,7 +228,7 @@ class _TableFile:
 
 
 def _row_sizes(table: pa.Table) -> Array:
-    """Bytes of each row: of a line as it is, of others an even share of the table."""
+    """Return the bytes of each row: of a line as it is, of others an even share of the table."""
     if _LINE in table.column_names and len(table.column_names) == 1:
         return np.asarray(pc.binary_length(table[_LINE]).to_numpy(), np.int64)
     return np.full(len(table), max(1, table.nbytes // max(1, len(table))), np.int64)

@@ -60,7 +60,7 @@ def make_writing(
 
 
 def parse_split(value: Any) -> dict[str, float]:
-    """Shares by name, which sum up to one.
+    """Parse shares by name, which sum up to one.
 
     >>> parse_split("train=99.9,validation=0.1")
     {'train': 0.999, 'validation': 0.001}

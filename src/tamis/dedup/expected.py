@@ -64,7 +64,7 @@ def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Condition
 def forecast(
     plan: DedupPlan, figures: ShippedFigures, request: Conditions, experience: Experience, **more: Any
 ) -> Forecast:
-    """`more`: as `predict` takes it."""
+    """Return the forecast. `more`: as `predict` takes it."""
     passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
     s_per_byte = passes / figures.mb_per_s / 1e6
     prediction = experience.forecast(request, [], s_per_byte, start_s=figures.start_s, **more)
@@ -139,7 +139,7 @@ class DedupExpectation(Experience):
         self.keep({"name": w.passes.name, "segments": []}, took)
 
     def _note(self, summary: Summary) -> None:
-        """Beside the settings of the last pass in settings.json: those of the deduplication itself."""
+        """Add the settings of the deduplication itself to settings.json of the last pass."""
         from tamis.engine.run.settings import Record
 
         w, plan = self._workflow, self._plan

@@ -31,7 +31,7 @@ _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 def text_hashes(texts: pa.Array, hasher: Any = None) -> tuple[Words, Words, Words]:
-    """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null.
+    """Return (hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 for null.
 
     `hasher`: does it elsewhere (exact/gpu_hash.py).
     """
@@ -87,14 +87,14 @@ def numbers_of(values: pa.Array) -> Words:
 
 
 def ordered(numbers: Words) -> Words:
-    """float64 as uint64 in the same order: the sign bit flipped, or all bits of what is negative."""
+    """Map float64 to uint64 in the same order: flip the sign bit, or all bits of negative values."""
     bits = np.ascontiguousarray(numbers + 0.0).view(np.uint64)  # + 0.0: no negative zero
     top = np.uint64(1 << 63)
     return np.where(bits & top, ~bits, bits | top)
 
 
 def sorted_keys(keys: Words, has_key: Words) -> tuple[Words, Words]:
-    """(key, row) ascending by key, then by row; documents without a key at the end as NO_ROW."""
+    """Return (key, row) ascending by key, then by row; documents without a key at the end as NO_ROW."""
     rows = np.flatnonzero(has_key).astype(np.uint32)
     mine = keys[rows]
     sort_pairs(mine, rows)

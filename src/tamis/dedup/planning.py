@@ -59,7 +59,7 @@ class DedupPlan:
 def make_plan(
     files: FileList, bands: int, rows: int, per_pass: int | None, budget_bytes: int, scratch: str
 ) -> DedupPlan:
-    """`bands` is 0 for exact deduplication."""
+    """Plan a deduplication. `bands` is 0 for exact deduplication."""
     n_documents, free = estimate_documents(files), free_space(scratch)
     free = _WITHOUT_BOUND if free is None else free
     chosen = per_pass or choose_bands(n_documents, bands, free)
@@ -121,7 +121,7 @@ def estimate_documents(files: FileList) -> int:
 
 
 def solver_room(budget_bytes: int, is_far: bool = False) -> int:
-    """Bytes for keys in the deciding process; `is_far`: which reads and writes them in a bucket.
+    """Return the bytes for keys in the deciding process; `is_far`: it reads and writes them in a bucket.
 
     Budgets that do not leave so much are refused by the passes, which need more.
     """
@@ -133,7 +133,7 @@ def _base_bytes(is_far: bool) -> int:
 
 
 def check_room(budget_bytes: int, is_far: bool = False) -> None:
-    """Before deciding, which may follow passes that were done with another budget."""
+    """Check the memory for deciding, which may follow passes that ran with another budget."""
     if budget_bytes < _base_bytes(is_far) + _LEAST_ROOM_BYTES / _SOLVER_SHARE:
         named = least_budget(is_far)
         raise BudgetError(

@@ -97,7 +97,7 @@ class Records:
         return out
 
     def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
-        """Values of some columns for some documents, given by ascending numbers."""
+        """Return the values of some columns for some documents, given by ascending numbers."""
         # Without documents the types of columns are unknown.
         out = {name: np.empty(len(numbers), self.types.get(name, np.dtype(np.uint64))) for name in names}
         cuts = np.searchsorted(numbers, self.bases)
@@ -122,7 +122,7 @@ class Records:
         return {name: values[back] for name, values in self.gather(names, numbers[order]).items()}
 
     def keys(self, k: int, part: tuple[int, int] = _ALL) -> tuple[Array, Array]:
-        """Keys in [part) and the numbers of their documents, run after run; within a run ascending."""
+        """Yield keys in [part) and the numbers of their documents, run after run; ascending within a run."""
         keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
 
         def read(i: int) -> tuple[Array, Array]:
@@ -138,7 +138,7 @@ class Records:
         return np.concatenate(keys), np.concatenate(numbers)
 
     def iter_column(self, name: str, or_zeros: bool = False) -> Any:
-        """(first number, values) of every record batch.
+        """Yield (first number, values) of every record batch.
 
         `or_zeros`: batches that do not have the column have zeros in it.
         """
@@ -217,7 +217,7 @@ def _read_into(run: _RecordBatch, name: str, out: Array) -> None:
 
 
 def parts_of(n_bytes: int, room_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of 64-bit keys, as many as it takes for each to fit: keys are hashes, so they are even."""
+    """Return ranges of 64-bit keys, as many as needed for each to fit: keys are hashes, so they are even."""
     n = max(1, -(-n_bytes // max(1, room_bytes)))
     cuts = [i * (1 << 64) // n for i in range(n + 1)]
     return list(itertools.pairwise(cuts))

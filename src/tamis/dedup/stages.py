@@ -29,7 +29,7 @@ class PositionTableStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"{self.name}: {self.table} is no table of places; run the deduplication that makes it")
 
     def listed(self, batch: DocumentBatch, *names: str) -> tuple[Array, list[Array]]:
-        """Rows of the batch that the table lists, and the wanted columns of these."""
+        """Return the rows of the batch that the table lists, and the requested columns of these."""
         from tamis.dedup.position_table import listed_rows
 
         return listed_rows(self.table, *batch.places(), names)

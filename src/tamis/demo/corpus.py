@@ -146,7 +146,7 @@ class _Gatherer:
         self.n_ids = 0
 
     def _schedule(self) -> list[tuple[int, str]]:
-        """(corpus bytes after which, what) in falling order, so that the next one is popped from the end."""
+        """Return (corpus bytes, what to plant after them), descending, so that the next is popped from the end."""
         scale = self.target_bytes / DEFAULT_BYTES
         kinds = [kind for kind, n in PER_DEFAULT.items() for _ in range(max(MIN_PLANTED, round(n * scale)))]
         # Nothing in the first percent: a duplicate needs something to duplicate.

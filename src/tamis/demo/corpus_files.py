@@ -30,11 +30,11 @@ class CorpusFile(Closing, ABC):
 
     @abstractmethod
     def write_line(self, line: bytes) -> None:
-        """Any line, without its end."""
+        """Write a line without its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Whole and on the disk."""
+        """Close the file once it is complete and on the disk."""
 
 
 class JsonlCorpusFile(CorpusFile):

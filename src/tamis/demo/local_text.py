@@ -41,7 +41,7 @@ class LocalText:
 
 
 def default_roots() -> list[str]:
-    """Folders that hold text on most machines; those that do not exist are left out."""
+    """Return the folders that hold text on most machines; those that do not exist are left out."""
     paths = sysconfig.get_paths()
     roots = [paths["stdlib"], paths["purelib"], paths["platlib"], *site.getsitepackages()]
     roots += ["/usr/lib/python3", "/usr/share/common-licenses", "/usr/share/doc", "/usr/share/info", "/usr/share/perl"]
@@ -50,7 +50,7 @@ def default_roots() -> list[str]:
 
 
 def find_files(roots: Sequence[str]) -> list[str]:
-    """Text files below the roots, sorted; links are not followed."""
+    """Return the text files below the roots, sorted; links are not followed."""
     paths: list[str] = []
     for root in roots:
         for base, folders, names in os.walk(root):
@@ -84,7 +84,7 @@ def read_text(path: str) -> str | None:
 
 
 def local_texts(seed: int, roots: Sequence[str] | None = None) -> Iterator[LocalText]:
-    """Distinct texts, without end as long as another pass yields anything new; the same for the same seed and files."""
+    """Yield distinct texts as long as another pass yields any; the same for the same seed and files."""
     files = find_files(default_roots() if roots is None else roots)
     random.Random(seed).shuffle(files)
     seen: set[bytes] = set()
@@ -108,7 +108,7 @@ def local_texts(seed: int, roots: Sequence[str] | None = None) -> Iterator[Local
 
 
 def _cut(text: str, copy: int) -> Iterator[str]:
-    """Pieces of about CUTS characters that end at line ends; pass number `copy` leaves out that many first lines."""
+    """Yield pieces of about CUTS characters that end at line ends; pass `copy` leaves out that many first lines."""
     at = 0
     for _ in range(copy):
         at = text.find("\n", at) + 1

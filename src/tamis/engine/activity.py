@@ -17,7 +17,7 @@ _now = ""
 
 
 def shared_page() -> mmap.mmap:
-    """Memory for `note_in`, to be made before the fork."""
+    """Map memory for `note_in`, before the fork."""
     return mmap.mmap(-1, mmap.PAGESIZE)
 
 

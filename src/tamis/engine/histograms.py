@@ -92,14 +92,14 @@ class Histogram:
         return f"Histogram({self.to_text()!r})"
 
     def bins(self) -> list[list[Any]]:
-        """[low, high, count] of each bin that holds something, in order.
+        """Return [low, high, count] of each bin that holds something, in order.
 
         None as the lower (upper) end means without limit; None for both, at the end, counts what is no number.
         """
         return [[*edges(i), n] for i, n in self.counts.items()]
 
     def to_text(self) -> str:
-        """Short enough for every commit: "141:5,0,2;160:1" is 5 in bin 141, 2 in bin 143, 1 in bin 160."""
+        """Encode as text for commits: "141:5,0,2;160:1" is 5 in bin 141, 2 in bin 143, 1 in bin 160."""
         if self._counts is None:
             return self._text
         runs: list[str] = []

@@ -28,7 +28,7 @@ class Garbled(Exception):
 
 
 def kinds(*classes: type) -> Kinds:
-    """Messages by their names: what `decode` is given to expect."""
+    """Map messages by name, for `decode`."""
     return {c.__name__: c for c in classes}
 
 

@@ -47,7 +47,7 @@ class Experience:
         return f"{source}: this pipeline has not run on this machine yet"
 
     def forecast(self, asked: Conditions, models: Sequence[Predictor], s_per_byte: float, **more: Any) -> Forecast:
-        """`more`: as `predict` takes it."""
+        """Return the forecast. `more`: as `predict` takes it."""
         return predict(asked, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
 
     def planned(self, asked: Conditions, found: Forecast) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Experience:
         self.prediction = {**about, **found.to_dict()}
 
     def keep(self, about: Mapping[str, Any], took: RunMeasurement | None, is_whole: bool = True) -> None:
-        """Into the profile: `about`, and the last runs with this one; None where there is nothing to learn of it.
+        """Store `about` and the last runs in the profile; None where there is nothing to learn.
 
         Of one that was a whole, and not a part of another run, it is learned how far its prediction, and that of a plan
         before it, were off.

@@ -86,7 +86,7 @@ class RunMeasurement:
 
     @classmethod
     def from_dict(cls, data: Any) -> RunMeasurement:
-        """UsageError when `data` is not what to_dict() makes: profiles are files, and may hold anything."""
+        """Build from `to_dict()` output; raise UsageError for anything else, since profiles are files."""
         conditions = data.get("conditions") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(conditions, dict):
             raise UsageError("machine profile: a run: expected its conditions and what it took")
@@ -226,7 +226,7 @@ def partition_line(
 
 
 def time_line(past: Sequence[RunMeasurement], weights: Sequence[float], table: LinearModel) -> LinearModel:
-    """Seconds in any case, and per decoded byte of one worker."""
+    """Return the line of seconds by decoded bytes of one worker."""
     rates = [(m.busy_s / m.conditions.decoded_bytes, w) for m, w in zip(past, weights, strict=True) if _tells_work(m)]
     worth = sum(w for _, w in rates)
     slope = sum(r * w for r, w in rates) / worth if worth else table.slope

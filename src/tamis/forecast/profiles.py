@@ -63,7 +63,7 @@ class Profile:
 
 
 def profile_dir() -> Path:
-    """$TAMIS_PROFILE_DIR, $TAMIS_CACHE_DIR/profiles, $XDG_CACHE_HOME/tamis/profiles or ~/.cache/tamis/profiles."""
+    """Return the profile folder: $TAMIS_PROFILE_DIR, $TAMIS_CACHE_DIR/profiles, or that of the user's cache."""
     environ = os.environ
     if environ.get("TAMIS_PROFILE_DIR"):  # profiles of one project, kept with it; compiled kernels stay where they are
         return Path(environ["TAMIS_PROFILE_DIR"])
@@ -76,7 +76,7 @@ def profile_dir() -> Path:
 
 
 def machine_id() -> str:
-    """Twelve hex digits for what the fitted numbers depend on: architecture, C library, Python, cores, page size.
+    """Return twelve hex digits of the architecture, C library, Python, cores and page size, on which fits depend.
 
     No names.
     """

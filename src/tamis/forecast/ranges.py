@@ -97,7 +97,7 @@ class Ranges:
 
     @classmethod
     def from_dict(cls, data: Any) -> Ranges:
-        """UsageError for anything but what `vars` tells of one: it comes from a file."""
+        """Build from a profile; raise UsageError for anything but the attributes of a Ranges."""
         try:
             off = {f: {k: _numbers(v, _MAX_OFF) for k, v in kinds.items()} for f, kinds in data["off"].items()}
             held = {f: values[-KEPT:] for f, values in data["held"].items()}

@@ -97,7 +97,7 @@ def _rate(name: str) -> float:
 
 
 def gpu_seconds_per_document(stages: Iterable[str]) -> float:
-    """Seconds of one GPU for one document, for those stages that are classifiers of the table.
+    """Return the GPU seconds per document of the stages that are classifiers of the table.
 
     >>> gpu_seconds_per_document(["tamis.stages.text.classifiers.QualityClassifier", "x.Other"])
     0.001

@@ -98,7 +98,7 @@ class TableBlock:
 
 # -- content hashes ----------------------------------------------------------------------------------------------------
 def row_hashes(table: pa.Table) -> tuple[Words, Words]:
-    """(hi, lo) of every row."""
+    """Return (hi, lo) of every row."""
     hi, lo = np.zeros(table.num_rows, np.uint64), np.zeros(table.num_rows, np.uint64)
     for name in table.column_names:
         first_hi, first_lo = _bytes_hash(name.encode("utf-8", "surrogatepass"))
@@ -114,7 +114,7 @@ def row_hashes(table: pa.Table) -> tuple[Words, Words]:
 
 
 def _values(array: pa.Array) -> tuple[Words, Words]:
-    """(hi, lo) of the values of one chunk, seeded by the family of their type. Nulls of all types are alike."""
+    """Return (hi, lo) of the values of a chunk, seeded by the family of their type; nulls are alike."""
     if (decoded := _decoded(array)) is not array:
         return _values(decoded)
     kind = array.type

@@ -33,7 +33,7 @@ def empty_tables(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
 
 
 def named_columns(path: str | os.PathLike[str], schema: pa.Schema) -> list[tuple[str, str]]:
-    """(name, type) of the columns of a file. FormatError where two of them have one name."""
+    """Return (name, type) of the columns of a file; raise FormatError if two of them have one name."""
     if twice := sorted(name for name, n in Counter(schema.names).items() if n > 1):
         raise FormatError(f"{os.fspath(path)}: column {twice[0]!r} appears more than once; rename one of them")
     return [(field.name, str(field.type)) for field in schema]

@@ -117,7 +117,7 @@ def reserve(n_bytes: int) -> None:
 
 
 def scale_of(looks: Looks, min_side: int) -> int:
-    """By how much a JPEG decoder may shrink it: 8, 4, 2 or 1.
+    """Return the factor by which a JPEG decoder may shrink the image: 8, 4, 2 or 1.
 
     >>> scale_of(Looks("jpeg", 4000, 3000, 3, 0), 224), scale_of(Looks("jpeg", 300, 400, 3, 0), 224)
     (8, 1)

@@ -12,7 +12,7 @@ QUALITY = 92
 
 
 def encode(pixels: np.ndarray[Any, Any], kind: str, quality: int = QUALITY) -> tuple[bytes, str]:
-    """(bytes, format) of height x width x 3 bytes, as JPEG or PNG.
+    """Encode height x width x 3 bytes as JPEG or PNG; return (bytes, format).
 
     Anything but jpeg becomes PNG, which loses nothing.
     """

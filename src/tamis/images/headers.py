@@ -44,7 +44,7 @@ class Looks(NamedTuple):
 
 
 def look(read: Read, length: int) -> Looks:
-    """ImageFault where these bytes are no image that is read."""
+    """Parse the headers; raise ImageFault if these bytes are no supported image."""
     if length == 0:
         raise ImageFault("zero bytes")
     head = read(0, min(length, _HEAD_BYTES))

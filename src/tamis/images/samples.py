@@ -62,7 +62,7 @@ def is_image(name: str) -> bool:
 
 
 def rows(file: Bytes, start: int = 0) -> Iterator[tuple[int, SampleRow]]:
-    """Rows of the samples from byte `start` on, each with the byte at which its sample begins."""
+    """Yield the rows of the samples from byte `start` on, each with the byte at which its sample begins."""
     key, sample = "", list[TarMember]()
     try:
         for member in members(file, start):

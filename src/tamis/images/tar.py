@@ -36,7 +36,7 @@ class TarMember(NamedTuple):
 
 
 def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
-    """Files and links of the tar from byte `start` on, where the headers of a member begin."""
+    """Yield the files and links of the tar from byte `start` on, where the headers of a member begin."""
     size = file.size
     at = begin = start
     name, told_size = "", -1

@@ -154,7 +154,7 @@ def _meminfo(read: Reading) -> dict[str, int]:
 
 
 def _own_paths(read: Reading) -> dict[int, str | None]:
-    """Version -> this process's path in the hierarchy that may limit memory.
+    """Map each version to this process's path in the hierarchy that may limit memory.
 
     V1 without a memory controller gives None.
     """
@@ -172,7 +172,7 @@ def _own_paths(read: Reading) -> dict[int, str | None]:
 
 
 def _memory_mounts(read: Reading) -> dict[int, tuple[str, str]]:
-    """Version -> (root of the mount inside the hierarchy, mount point)."""
+    """Map each version to (root of the mount inside the hierarchy, mount point)."""
     mounts: dict[int, tuple[str, str]] = {}
     for line in (read("/proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")

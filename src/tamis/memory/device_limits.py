@@ -99,7 +99,7 @@ def assigned_limit(environ: Mapping[str, str] | None = None) -> DeviceLimit:
 
 
 def limit_torch(torch: Any, limit: DeviceLimit) -> None:
-    """More fails in this process, at once, and not in a process beside it."""
+    """Limit torch in this process, so that it fails here, at once, and not in another process."""
     if limit.is_limited:
         for device in range(torch.cuda.device_count()):
             total = int(torch.cuda.get_device_properties(device).total_memory)

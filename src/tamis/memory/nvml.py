@@ -82,7 +82,7 @@ class Nvml:
         return self._text("nvmlDeviceGetUUID", device)
 
     def memory(self, device: ctypes.c_void_p) -> tuple[int, int]:
-        """Bytes used and there are."""
+        """Return the bytes used and the bytes in total."""
         newer = _MemoryV2(version=ctypes.sizeof(_MemoryV2) | 2 << 24)
         try:
             self._call("nvmlDeviceGetMemoryInfo_v2", device, byref(newer))

@@ -176,7 +176,7 @@ class Predictor:
         return max(0.0, self._theta[0] - _KNOWN_FIXED_BYTES)
 
     def reserve(self, decoded_bytes: int, largest_record_bytes: int = 0) -> int:
-        """Bytes to set aside, above the worker's baseline, before such a partition starts."""
+        """Return the bytes to reserve, above the worker's baseline, before such a partition starts."""
         fit = self._fit(max(0.0, decoded_bytes), max(0.0, largest_record_bytes))
         need = (fit + self._doubt * max(0.0, fit - self._certain)) * self._typical_ratio * MARGIN
         return math.ceil(max(need, _MIN_FIT_BYTES))
@@ -235,7 +235,7 @@ class Predictor:
     # -- keeping ------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON: the line, the ratios behind the factor and the size reached."""
+        """Return plain JSON: the line, the ratios behind the factor and the size reached."""
         return {
             "version": 1,
             "coefficients": list(self._theta),
@@ -398,7 +398,7 @@ def _numbers(data: Mapping[str, Any], key: str, largest: float) -> list[float]:
 
 
 def _solve_nonnegative(s: list[float], t: list[float], prior: Coefficients, weight: float) -> Coefficients:
-    """Least squares with a ridge towards `prior` and no negative coefficient, by trying every set of free coefficients.
+    """Solve least squares with a ridge towards `prior` and no negative coefficient, by trying every free set.
 
     Works in units of the prior (u = theta / scale), which brings all entries to a similar size; a coefficient of about
     0 gets a natural scale instead, or nothing could ever move it again.

@@ -228,6 +228,6 @@ def _devices() -> list[tuple[int, Any]]:
 
 
 def _cuda() -> Any:
-    """torch.cuda if this process uses it already, else None."""
+    """Return torch.cuda if this process uses it already, else None."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return cuda if cuda is not None and cuda.is_initialized() else None

@@ -24,7 +24,7 @@ def shared_total() -> int:
 
 
 def parse_mounts(mountinfo: str) -> set[int]:
-    r"""Devices of file systems that lie in memory.
+    r"""Parse the devices of file systems in memory.
 
     >>> table = "26 1 0:24 / /dev/shm rw - tmpfs tmpfs rw\n27 1 8:1 / / rw - ext4 /dev/sda1 rw"
     >>> sorted(parse_mounts(table)) == [os.makedev(0, 24)]

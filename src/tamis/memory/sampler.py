@@ -172,7 +172,7 @@ def record_peak(count_caller: bool) -> Iterator[Mark]:
 
 
 def _after_fork() -> None:
-    """Threads stay with the parent, and so does what they counted."""
+    """Reset the counters: threads and what they counted stay with the parent."""
     global _starting
     _starting = threading.Lock()
     _running.clear()

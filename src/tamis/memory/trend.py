@@ -72,7 +72,7 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest; equal values share the mean of their places."""
+    """Return ranks, 1 for the smallest; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     at = 0

@@ -25,7 +25,7 @@ LEAST_BYTES = 2_000_000  # with less for each a fork is refused: it could do not
 
 class ProcessLimits(Protocol):
     def data(self, pid: int) -> int | None:
-        """Private writable bytes (VmData); None for one that is gone."""
+        """Return private writable bytes (VmData); None for a process that is gone."""
 
     def limit(self, pid: int, n_bytes: int) -> None:
         """Set its RLIMIT_DATA."""

@@ -157,7 +157,7 @@ def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDes
 
 
 def _leaves(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]]:
-    """Values that differ, each with the innermost name it goes by: a stage may hold the same value under two names."""
+    """Return the differing values, each by its innermost name: stages may hold the same value under two names."""
     if isinstance(a, dict) and isinstance(b, dict):
         return [leaf for key in sorted({*a, *b}) for leaf in _leaves(str(key), a.get(key), b.get(key))]
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
@@ -172,7 +172,7 @@ def _nothing() -> Any:
 
 
 def _renumbered(table: Any, ours: Any, suffix: str) -> Any:
-    """Rows of files that both runs read, with the number of the file among those."""
+    """Return rows of files that both runs read, with the number of the file among those."""
     table = table.filter(pc.greater_equal(table["file"], 0))
     file = ours.take(table["file"].combine_chunks()) if len(table) else pa.array([], pa.int32())
     size = table["bytes"] if "bytes" in table.column_names else pa.nulls(len(table), pa.int64())

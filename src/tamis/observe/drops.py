@@ -35,7 +35,7 @@ class Drop:
 
 
 def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]], with_places: bool = False) -> list[Drop]:
-    """Stages in their order; of each, the rule that dropped most documents first.
+    """Return the stages in their order; of each, the rule that dropped most documents first.
 
     `paths` is called only if it is needed.
     """

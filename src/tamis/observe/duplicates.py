@@ -67,7 +67,7 @@ class Pair:
 
 
 def place_of(output: str, document: str) -> str:
-    """`000003_12345`, the id by file and position, as the place FILE:OFFSET that other commands understand.
+    """Convert `000003_12345`, the id by file and position, to FILE:OFFSET, which other commands understand.
 
     Others as they are.
     """
@@ -83,7 +83,7 @@ def place_of(output: str, document: str) -> str:
 
 
 def verdicts_on(output: str, document: str) -> list[Verdict]:
-    """Verdicts on a document named by its own id, by its place, or by its id by file and position."""
+    """Return the verdicts on a document named by its own id, by FILE:OFFSET, or by its id by file and position."""
     verdicts = find(output, document)
     place = place_of(output, document)
     if verdicts or place == document:
@@ -159,7 +159,7 @@ def _settings(output: str) -> dict[str, Any]:
 
 
 def _changed(output: str) -> dict[str, tuple[int, int]]:
-    """Size and time of the input files when they were read."""
+    """Return size and time of the input files when they were read."""
     try:
         return read_plan(run_folder(output)).inputs.planned()
     except (ValueError, UsageError):

@@ -44,7 +44,7 @@ def shown(name: str, value: float) -> str:
 
 
 def gpu_cards(about: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Cards of a page: name, value, note. Counts that are zero are not worth one."""
+    """Return cards (name, value, note); zero counts are omitted."""
     notes = {"GPU busy": "once its workers were warm", "out of GPU memory": "batches that went through in parts"}
     return [
         (name, shown(name, value), notes.get(name, ""))

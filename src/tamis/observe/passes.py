@@ -64,7 +64,7 @@ def find_shown_run(run_dir: Path, scratch: str | None = None) -> ShownRun:
 
 
 def _works(run_dir: Path, scratch: str | None) -> list[Path]:
-    """Folders that may hold passes: that of a deduplication, or those of the deduplications of a curation."""
+    """Return the folders that may hold passes: of a deduplication, or of the deduplications of a curation."""
     steps: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(run_dir / "curation") as entries:
         steps = [Path(e.path) / "_tamis" for e in entries if e.name.isdecimal()][:MAX_PASSES]
@@ -82,7 +82,7 @@ def _work_of(run_dir: Path, scratch: str | None) -> Path:
 
 
 def _passes_in(work: Path) -> list[Path]:
-    """Their run directories."""
+    """Return the run directories of the passes."""
     run_dirs: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(work) as entries:  # no deduplication, or one that has ended
         for entry in entries:
@@ -93,7 +93,7 @@ def _passes_in(work: Path) -> list[Path]:
 
 
 def _changed_at(folder: Path) -> float:
-    """0: it has no database yet."""
+    """Return the time of the last change; 0 without a database."""
     try:
         return (folder / "run.sqlite").stat().st_mtime
     except OSError:

@@ -98,7 +98,7 @@ def noise_of(rows: Sequence[TrialRun]) -> float:
 
 
 def bars(rows: Sequence[TrialRun], width: int = 30) -> list[str]:
-    """Peak as a share of the budget, and throughput as a share of the fastest, one line each.
+    """Return lines of peak as a share of the budget, and throughput as a share of the fastest.
 
     >>> print(bars([TrialRun(1000, "auto", "ok", peak_bytes=500, mb_per_s=10.0)], 4)[0])
     1 kB, auto  peak ██░░  50%  speed ████  10 MB/s
@@ -129,7 +129,7 @@ _CHARS = 130  # of a line
 
 
 def svg(rows: Sequence[TrialRun], title: str) -> str:
-    """Peaks against budgets on one scale, throughputs beside them. Colours that colour-blind people can tell apart."""
+    """Draw peaks against budgets on one scale, with throughputs, in colours for colour-blind readers."""
     best, why = recommend(rows)
     chosen = textwrap.wrap(f"recommended: {best.label}: {why}" if best is not None else why, _CHARS)[:4]
     height = _TOP + _ROW * len(rows) + 30 + 20 * len(chosen)

@@ -98,7 +98,7 @@ class Series(Closing):
 
     # -- the series --------------------------------------------------------------------------------------------------
     def totals(self, max_points: int = 600, since: float | None = None) -> list[points.Total]:
-        """Over the whole run, oldest first.
+        """Return totals over the whole run, oldest first.
 
         Of each interval the moment with the most in use, and the peak of the interval.
         """
@@ -202,7 +202,7 @@ class Series(Closing):
     def _points(
         self, kind: type[Row], table: str, rest: str, n: int, best: str = "", values: tuple[Any, ...] = ()
     ) -> list[Row]:
-        """Rows as dataclasses. With `best`, those of grouped rows that have the highest value in this column."""
+        """Return rows as dataclasses. With `best`, those of grouped rows that have the highest value in this column."""
         if table not in self._tables:
             return []
         names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
@@ -239,7 +239,7 @@ def _with_peak(total: points.Total, peak_bytes: int) -> points.Total:
 
 
 def _row(kind: type[Row], names: list[str], converters: list[Callable[[Any], Any]], row: tuple[Any, ...]) -> Row:
-    """Values of the declared types, whatever the database holds; NULL is the default."""
+    """Convert values to the declared types, whatever the database holds; NULL becomes the default."""
     values = zip(names, converters, row, strict=False)
     return kind(**{name: convert(value) for name, convert, value in values if value is not None})
 

@@ -77,7 +77,7 @@ class RuleLimits:
         return least, min((x for n, x in self.limits.items() if self.sides[n] == AT_MOST), default=np.inf)
 
     def kept_part(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Intervals of documents that this rule kept, without what it would have dropped of them."""
+        """Return the intervals of documents that this rule kept, without what it would have dropped of them."""
         least, most = self.ends
         if not self.inverted:
             return np.maximum(low, least), np.minimum(high, most)
@@ -93,7 +93,7 @@ class RuleLimits:
 
 
 def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethreshold:
-    """`rule`: its name, or STAGE:NAME where several stages have one of that name.
+    """Judge dropped documents at another limit. `rule`: its name, or STAGE:NAME if several stages have it.
 
     `name`: which of its limits, the first if none.
     """
@@ -172,7 +172,7 @@ def _number(value: Any, limits: Mapping[str, Any]) -> float | None:
 
 
 def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any, int]], dict[str, Any]]:
-    """Value and bytes of every document that a rule dropped, and its limits then."""
+    """Return the value and bytes of every document that a rule dropped, and its limits then."""
     dropped: list[tuple[Any, int]] = []
     limits: dict[str, Any] = {}
     for table in verdict_tables(folder, ["stage", "rule", "value", "threshold", "bytes"]):
@@ -205,7 +205,7 @@ def _with_kept(
 
 
 def _scores_of(folder: Path, rule: PlannedRule) -> Iterator[tuple[ScoreTable, Array, bool]]:
-    """Tables of the documents that were written, with the codes of one rule."""
+    """Yield the tables of the documents that were written, with the codes of one rule."""
     files = (
         (folder / "scores" / file.name, commit) for commit in commits(folder) for file in commit.of(FileKind.SCORES)
     )

@@ -91,7 +91,7 @@ def _rule(rule: RecordedRule) -> PlannedRule:
 
 
 def not_asked(verdict: Verdict, rules: list[PlannedRule] | None) -> list[str] | None:
-    """Rules (and stages that name none) behind the one that dropped a document: they did not see it.
+    """Return rules (and stages without) that follow the one that dropped a document: they did not see it.
 
     None: they were not recorded.
     """
@@ -132,7 +132,7 @@ def run_folder(output: str) -> Path:
 
 
 def find(output: str, document: str) -> list[Verdict]:
-    """Verdicts on a document, named by its id or by its place `FILE:OFFSET` (FILE: the end of its path)."""
+    """Find verdicts on a document by its id or by `FILE:OFFSET` (FILE: the end of its path)."""
     folder = run_folder(output)
     paths = input_paths(folder)
     name, _, position = document.rpartition(":")
@@ -155,7 +155,7 @@ def offset_of(text: str) -> int | None:
 
 
 def matching_files(paths: list[str], name: str) -> set[int]:
-    """Numbers of the input files that a name means: whole names before ends of names."""
+    """Return the numbers of the input files that a name matches: whole names before ends of names."""
     ends = {i for i, p in enumerate(paths) if name and p.endswith(name)}
     return {i for i in ends if paths[i] == name or paths[i].endswith("/" + name.lstrip("/"))} or ends
 
@@ -228,5 +228,5 @@ def plain_json(text: str | None) -> Any:
 
 
 def input_paths(folder: Path) -> list[str]:
-    """Paths of the input files, by their numbers."""
+    """Return the paths of the input files, by their numbers."""
     return read_plan(folder).inputs.paths

@@ -21,7 +21,7 @@ _SHIPPED = Path(__file__).parent / "presets"
 
 
 def check_writable(path: str) -> None:
-    """UsageError where a recipe must not or cannot be changed: said before the work, not after it."""
+    """Raise UsageError, before the work, if a recipe must not or cannot be changed."""
     real = Path(os.path.realpath(path))
     if _SHIPPED.resolve() in real.parents:
         raise UsageError(
@@ -138,7 +138,7 @@ def _replace(text: str, settings: Any, entry: Any, name: str, value: str | None,
 
 
 def _line_end(text: str, node: Any) -> int:
-    """Behind the line on which a value ends. The end of a block mapping may lie further on, behind comments."""
+    """Return the position after the line on which a value ends; a block mapping may end later, after comments."""
     at = node.end_mark.index
     while isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) and node.value and not node.flow_style:
         last = node.value[-1]

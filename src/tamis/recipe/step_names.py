@@ -80,7 +80,7 @@ def _steps(at: Located, top: dict[str, Node], depth: int) -> list[Node]:
 
 
 def _named(at: Located) -> tuple[str, Node]:
-    """(name, parameters) of `- name` and of `- name: {...}`."""
+    """Return (name, parameters) of `- name` and of `- name: {...}`."""
     item = at.node
     if isinstance(item.value, str):
         return item.value, Node(None, item.line)
@@ -120,5 +120,5 @@ def _file_of(preset: str, recipe: str) -> str:
 
 
 def with_steps() -> list[str]:
-    """Names of the shipped recipes that are curations."""
+    """Return the names of the shipped recipes that are curations."""
     return sorted(p.stem for p in PRESETS.glob("*.yaml") if "\nsteps:" in p.read_text(encoding="utf-8"))

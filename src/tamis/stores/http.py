@@ -107,7 +107,7 @@ class HttpSource:
             retry.call_with_retries(call, f"reading {_shown(self.url)}")
 
     def check(self) -> None:
-        """Web servers give no checksums of files."""
+        """Accept any file: web servers give no checksums."""
 
 
 def _is_length(text: str) -> bool:

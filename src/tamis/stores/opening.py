@@ -91,7 +91,7 @@ def size_of(path: str | os.PathLike[str]) -> int:
 
 
 def state_of(path: str) -> tuple[int, int]:
-    """Size and version (of a local file: its time of change in ns), as the plan of a run has them."""
+    """Return size and version (of a local file: its time of change in ns), as in the plan of a run."""
     if is_remote(path):
         source = source_of(path)
         return source.size, source.version

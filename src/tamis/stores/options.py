@@ -142,7 +142,7 @@ def command_line_options() -> list[str]:
 
 
 def parse_options(pairs: Sequence[str]) -> StoreOptions:
-    """`key=value` pairs of the command line.
+    """Parse `key=value` pairs of the command line.
 
     >>> parse_options(["endpoint_url=http://localhost:9000", "anon=true"]).anon
     True

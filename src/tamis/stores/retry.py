@@ -24,7 +24,7 @@ class Policy:
     most_s: float = 10.0
 
     def wait_s(self, n_failed: int, chance: float) -> float:
-        """Twice as long after each failure, shortened by chance so that workers do not come back all at once.
+        """Return twice the wait after each failure, shortened at random so that workers do not return at once.
 
         >>> [round(Policy().wait_s(n, 1.0), 1) for n in (1, 2, 3, 12)]
         [0.1, 0.2, 0.4, 10.0]

@@ -89,7 +89,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def client(options: StoreOptions) -> Any:
-    """boto3's client for these options, made once."""
+    """Return the boto3 client for these options, created once."""
     if options in _clients:
         return _clients[options]
     try:

@@ -126,7 +126,7 @@ class BucketFile(files.Finishing):
         self._file.truncate()
 
     def close(self) -> None:
-        """Now it is there, whole, over what was there before."""
+        """Move the complete file over what was there before."""
         if self._file.closed:
             return
         with self._file:

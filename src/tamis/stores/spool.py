@@ -73,7 +73,7 @@ class Bytes(files.Closing):
         return info.st_mtime_ns, info.st_ino
 
     def pread(self, n: int, at: int) -> bytes:
-        """`n` bytes from `at` on.
+        """Read `n` bytes from `at` on.
 
         Fewer at the end of the file, and maybe fewer than asked for of a local one, as os.pread.
         """

@@ -36,13 +36,13 @@ class StagePerfStats:
         return self if other == 0 else NotImplemented
 
     def reset(self) -> None:
-        """Back to zero; the name stays."""
+        """Reset to zero; the name stays."""
         self.__init__(self.stage_name)  # type: ignore[misc]
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     def items(self) -> list[tuple[str, float]]:
-        """(name, number) for each measure; those that a stage logged as `custom.<name>`."""
+        """Return (name, number) for each measure; those that a stage logged as `custom.<name>`."""
         plain = {k: v for k, v in self.to_dict().items() if k not in ("stage_name", "custom_metrics")}
         return [*plain.items(), *((f"custom.{k}", v) for k, v in self.custom_metrics.items())]

@@ -252,7 +252,7 @@ class Handed:
     """Objects that were handed out, with the position of the row each was in."""
 
     def __init__(self, columns: Sequence[tuple[Array, Array]]) -> None:
-        """`columns`: the objects of a column, and the position of the row of each."""
+        """Create the column. `columns`: the objects of a column, and the position of the row of each."""
         ids, rows = [], []
         for objects, positions in columns:
             object_ids = np.fromiter(map(own_id, objects), np.int64, len(objects))

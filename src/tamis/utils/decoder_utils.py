@@ -95,7 +95,7 @@ def save_stream_position(stream: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def extract_video_metadata(video: Any) -> VideoMetadata:
-    """VideoFault (a FormatError) for what is no video."""
+    """Parse the metadata; raise VideoFault (a FormatError) for anything but a video."""
     facts = read_facts(_source(video))
     return VideoMetadata(
         facts.height,
@@ -209,7 +209,7 @@ def decode_video_cpu(
     video_format: str | None = None,
     num_threads: int = 1,
 ) -> np.ndarray[Any, Any]:
-    """`sample_rate_fps` frames a second, the nearest each."""
+    """Decode `sample_rate_fps` frames a second, the nearest each."""
     source = _source(data)
     times = get_video_timestamps(source, stream_idx, video_format) if timestamps is None else timestamps
     at, counts, _ = sample_closest(times, sample_rate_fps, start, stop, endpoint)
@@ -225,7 +225,7 @@ def extract_frames(
     stream_idx: int = 0,
     video_format: str | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Frames by a policy, scaled to (height, width) where `target_res` says so."""
+    """Extract frames by a policy, scaled to (height, width) if `target_res` is given."""
     source = _source(video)
     n = get_frame_count(source, stream_idx, video_format)
     one = {FrameExtractionPolicy.first: 0, FrameExtractionPolicy.middle: n // 2, FrameExtractionPolicy.last: n - 1}

@@ -126,7 +126,7 @@ def get_all_file_paths_under(
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
 ) -> list[str]:
-    """Sorted paths of the files in a folder (or of one file, or of a pattern).
+    """Return sorted paths of the files in a folder (or of one file, or of a pattern).
 
     With their protocol, if they are remote.
     """

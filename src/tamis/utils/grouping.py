@@ -17,7 +17,7 @@ def split_by_chunk_size(
     custom_size_func: Callable[[T], int] = lambda x: 1,
     drop_incomplete_chunk: bool = False,
 ) -> Iterator[list[T]]:
-    """Chunks that reach `chunk_size` (in items, or as `custom_size_func` counts) and then end; the last may be smaller.
+    """Yield chunks that end when they reach `chunk_size` (items, or `custom_size_func`); the last may be smaller.
 
     >>> list(split_by_chunk_size([1, 2, 3, 4, 5], 2)), list(split_by_chunk_size("abc", 2, drop_incomplete_chunk=True))
     ([[1, 2], [3, 4], [5]], [['a', 'b']])
@@ -37,7 +37,7 @@ def split_by_chunk_size(
 
 
 def split_into_n_chunks(iterable: Iterable[T], num_chunks: int) -> Iterator[list[T]]:
-    """At most `num_chunks` chunks of nearly equal size, in order; fewer where there are fewer items.
+    """Yield at most `num_chunks` chunks of nearly equal size, in order; fewer where there are fewer items.
 
     >>> list(split_into_n_chunks(range(5), 3)), list(split_into_n_chunks([1], 3))
     ([[0, 1], [2, 3], [4]], [[1]])
@@ -54,7 +54,7 @@ def split_into_n_chunks(iterable: Iterable[T], num_chunks: int) -> Iterator[list
 
 
 def pairwise(iterable: Iterable[T]) -> Iterable[tuple[T, T]]:
-    """Neighbours.
+    """Yield neighbouring pairs.
 
     >>> list(pairwise("abc"))
     [('a', 'b'), ('b', 'c')]

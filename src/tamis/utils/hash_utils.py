@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def get_deterministic_hash(inputs: Iterable[str], seed: str = "") -> str:
-    """16 hexadecimal digits for a set of texts, whatever their order.
+    """Return 16 hexadecimal digits for a set of texts, whatever their order.
 
     >>> get_deterministic_hash(["b", "a"]) == get_deterministic_hash(["a", "b"]) != get_deterministic_hash(["ab"])
     True

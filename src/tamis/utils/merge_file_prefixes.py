@@ -20,7 +20,7 @@ _COPY_BYTES = 8 << 20
 
 
 def extract_index_contents(idx_path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], Any]:
-    """(lengths of sequences, document marks, token type as a numpy type) of an index."""
+    """Return (lengths of sequences, document marks, token type as a numpy type) of an index."""
     lengths, documents, dtype = read_index(idx_path)
     return lengths, documents, np.dtype(dtype).type
 

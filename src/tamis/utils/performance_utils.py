@@ -34,7 +34,7 @@ class StageTimer:
 
     @contextmanager
     def time_process(self, num_items: int = 1) -> Iterator[None]:
-        """Items that are processed inside the block count, if it ends well."""
+        """Count the items that are processed inside the block, if it ends well."""
         yield
         self._n_items += num_items
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def get_full_path(path: str, *parts: str) -> str:
-    """`path` and parts below it; a URL stays one.
+    """Join `path` and parts below it; a URL stays one.
 
     >>> get_full_path("s3://bucket/a/", "b", "c.json"), get_full_path("/a", "b")
     ('s3://bucket/a/b/c.json', '/a/b')

@@ -72,7 +72,7 @@ class Frames:
 
 
 def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
-    """(index into `times_s`, frame) for the frame nearest to each of these times, which ascend.
+    """Yield (index into `times_s`, frame) for the frame nearest to each of these times, which ascend.
 
     The earlier of two that are as near.
 
@@ -100,7 +100,7 @@ def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
 
 
 def check_shows(path: str) -> None:
-    """VideoFault where the first frame of a video cannot be decoded."""
+    """Raise VideoFault if the first frame of a video cannot be decoded."""
     frames = Frames(path)
     if next(iter(frames), None) is None:
         raise VideoFault("none of its frames can be decoded" + (f": {frames.fault}" if frames.fault else ""))

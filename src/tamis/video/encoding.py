@@ -55,7 +55,7 @@ class Encoding:
 
 
 def check_encoder(name: str, threads: int = 1) -> None:
-    """UsageError, with what there is, where this machine cannot encode so.
+    """Raise UsageError, naming the available encoders, if this machine cannot encode so.
 
     Opens the encoder: a GPU's may be listed and not be there.
     """
@@ -144,7 +144,7 @@ def encode_span(path: str, start_s: float, end_s: float, target: str, extension:
 
 
 def encoding_need(how: Encoding, width: int, height: int, pixel_format: str = "") -> int:
-    """Bytes that writing a clip of such a video takes."""
+    """Return the bytes that writing a clip of such a video takes."""
     if how.encoder == COPY:
         return memory_needed.decoding_bytes(width, height, pixel_format)  # one frame of it is looked at
     return memory_needed.encoding_bytes(how.encoder, width, height) * max(

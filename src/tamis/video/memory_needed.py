@@ -60,7 +60,7 @@ def reserve_frames(n: int, width: int, height: int) -> None:
 
 
 def reserve(n_bytes: int, what: str) -> None:
-    """MemoryError where this process may not allocate so much; nothing is allocated."""
+    """Raise MemoryError if this process may not allocate so much; nothing is allocated."""
     limit = meter.data_limit()
     if limit is None:
         return

@@ -42,7 +42,7 @@ class MotionMap:
         self._total = np.zeros(self._shape)
 
     def add(self, vectors: np.ndarray[Any, Any]) -> None:
-        """Vectors in FFmpeg's layout: w, h, dst_x, dst_y (the middle of a block), motion_x, motion_y, motion_scale.
+        """Add vectors in FFmpeg's layout: w, h, dst_x, dst_y (the middle of a block), motion_x, motion_y, motion_scale.
 
         Of several for a block the last counts.
         """
@@ -50,7 +50,7 @@ class MotionMap:
         self.n_frames += 1
 
     def cells(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """|vector| / (height + width) of each cell."""
+        """Return |vector| / (height + width) of each cell."""
         length = np.hypot(vectors["motion_x"].astype(np.float64), vectors["motion_y"].astype(np.float64))
         length /= np.maximum(vectors["motion_scale"].astype(np.float64), 1.0)
         left = (vectors["dst_x"].astype(np.int64) - vectors["w"] // 2) // CELL

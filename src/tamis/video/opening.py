@@ -26,7 +26,7 @@ class VideoFault(FormatError):
 
 
 def library() -> Any:
-    """PyAV; MissingExtra where it is not installed."""
+    """Import PyAV; raise MissingExtra if it is not installed."""
     av = optional("av", "video", "video")
     av.logging.set_level(None)  # FFmpeg's own words: what matters is raised
     os.environ.setdefault("SVT_LOG", "1")  # errors only, of a verbose encoder
@@ -50,13 +50,13 @@ def opened(path: str | bytes) -> Iterator[Any]:
 
 
 def _of_titles(av: Any) -> dict[str, str]:
-    """Titles that are no UTF-8 end nothing: asked for up to PyAV 18, and always so since."""
+    """Ignore titles that are not UTF-8: an option up to PyAV 18, and always so since."""
     return {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 @contextmanager
 def faults(av: Any, what: str) -> Iterator[None]:
-    """FFmpeg's errors about data as VideoFault; those of the machine (memory, disk, permission) as they are."""
+    """Raise FFmpeg's errors about data as VideoFault; those of the machine (memory, disk, permission) unchanged."""
     try:
         yield
     except (MemoryError, OSError):
@@ -66,7 +66,7 @@ def faults(av: Any, what: str) -> Iterator[None]:
 
 
 def said(exc: BaseException) -> str:
-    """FFmpeg's own words, without the path and the number around them."""
+    """Return FFmpeg's own words, without the path and the number around them."""
     return str(getattr(exc, "strerror", None) or exc)
 
 
@@ -89,7 +89,7 @@ def codec_name(context: Any) -> str:
 
 
 def seek(container: Any, stream: Any, at_s: float) -> None:
-    """To the last keyframe at or before a time since the first frame.
+    """Seek to the last keyframe at or before a time since the first frame.
 
     Where a container cannot, its beginning is as good, only slower.
     """

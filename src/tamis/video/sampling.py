@@ -36,7 +36,7 @@ def signature(policy: FrameExtractionPolicy, fps: float) -> str:
 
 
 def times_of(policy: FrameExtractionPolicy, fps: float, start_s: float, end_s: float) -> list[float]:
-    """Seconds at which frames are taken from a span: at least one.
+    """Return the seconds at which frames are taken from a span: at least one.
 
     >>> times_of(FrameExtractionPolicy.sequence, 2.0, 1.0, 2.2), times_of(FrameExtractionPolicy.middle, 2.0, 1.0, 2.0)
     ([1.0, 1.5, 2.0], [1.5])
@@ -54,7 +54,7 @@ def times_of(policy: FrameExtractionPolicy, fps: float, start_s: float, end_s: f
 
 
 def shown_size(frame: Any, pixel_aspect: float) -> tuple[int, int]:
-    """Width and height in square pixels, before the frame is turned."""
+    """Return width and height in square pixels, before the frame is turned."""
     return (
         (max(1, round(frame.width * pixel_aspect)), frame.height)
         if pixel_aspect >= 1

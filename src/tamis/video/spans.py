@@ -12,7 +12,7 @@ Span = tuple[float, float]
 
 
 def fixed_spans(duration_s: float, length_s: float, stride_s: float, min_s: float, limit: int = 0) -> list[Span]:
-    """Windows of one length, one stride apart; the last ends with the video, and is left out below `min_s`.
+    """Return windows of one length, one stride apart; the last ends with the video, and is left out below `min_s`.
 
     `limit`: the first so many, 0 for all.
 

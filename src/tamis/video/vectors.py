@@ -44,7 +44,7 @@ def measure_motion(
 def sampled_vectors(
     path: str, codec: str, fps: float, start_s: float, end_s: float, target_fps: float
 ) -> Iterator[tuple[int, int, Any]]:
-    """(width, height, vectors or None) of frames of a span, about `target_fps` a second of them with vectors.
+    """Yield (width, height, vectors or None) of frames of a span, about `target_fps` a second of them with vectors.
 
     VideoFault where no frame can be decoded.
     """

@@ -19,7 +19,7 @@ class WindowFrameInfo:
 
 
 def compute_windows(total_frames: int, window_size: int = 128, remainder_threshold: int = 64) -> list[WindowFrameInfo]:
-    """Windows of `window_size` frames.
+    """Return windows of `window_size` frames.
 
     What is left is a window of its own from `remainder_threshold` frames on, else it belongs to the last one. Below
     four frames there is none.
@@ -69,7 +69,7 @@ def smart_nframes(fps: float, total_frames: int, video_fps: float) -> int:
 
 
 def fit_sides(height: int, width: int, factor: int, least_pixels: int, most_pixels: int) -> tuple[int, int]:
-    """Sides that are multiples of `factor`, in nearly the same shape, with so many pixels.
+    """Return sides that are multiples of `factor`, in nearly the same shape, with so many pixels.
 
     >>> fit_sides(720, 1280, 28, 128 * 784, 768 * 784)
     (560, 1008)

@@ -47,5 +47,5 @@ class XennaExecutor(RayExecutor):
         return {**super().placement_options(), "execution_mode": self.config.get("execution_mode", "streaming")}
 
     def head_options(self, budget_bytes: int) -> HeadOptions:
-        """Xenna asks the API server, which is part of the dashboard."""
+        """Return the options of a head with the API server, which is part of the dashboard and which Xenna asks."""
         return replace(super().head_options(budget_bytes), dashboard=True)

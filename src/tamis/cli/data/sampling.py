@@ -100,7 +100,7 @@ class DataSample:
             self.bad_lines.append(BadLine(path, offset, n_bytes, reason))
 
     def histogram(self) -> list[tuple[int, int | None, int]]:
-        """(from, below, number of texts) per class of length in characters; the last class has no upper bound."""
+        """Return (from, below, number of texts) per class of length; the last class has no upper bound."""
         counts = [0] * (len(LENGTH_BOUNDS) + 1)
         for length in self.text_lengths:
             counts[sum(length >= bound for bound in LENGTH_BOUNDS)] += 1
@@ -183,7 +183,7 @@ def _look_into_plain(seen: FileSeen, sample: DataSample, share_bytes: int) -> No
 
 
 def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
-    """(offset, length) of the pieces to read of a file larger than the share: half at the head, the rest spread.
+    """Return (offset, length) of the pieces to read of a large file: half at the head, the rest spread.
 
     One piece falls into each quarter of what follows the head, at a place fixed by the size: no overlaps, same answer
     twice.

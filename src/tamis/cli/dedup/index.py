@@ -69,7 +69,7 @@ def index_remove(
 
 
 def _sources(paths: list[str], by_file: list[int]) -> list[tuple[str, int]]:
-    """Documents by folder, or by file where all lie in one folder; sources without any are left out."""
+    """Return the documents by folder, or by file where all lie in one folder; sources without any are left out."""
     from tamis.dedup.alarms import source_of
 
     totals: dict[str, int] = {}

@@ -145,7 +145,7 @@ def disks(scratch: str | None) -> list[dict[str, Any]]:
 
 
 def gpus(proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[dict[str, Any]]:
-    """NVIDIA GPUs: from the driver's library, else their names from /proc."""
+    """Return NVIDIA GPUs: from the driver's library, else their names from /proc."""
     from tamis.memory.nvml import Nvml, NvmlError
 
     # No driver, or a GPU that it lost.
@@ -160,7 +160,7 @@ def _model(information: Path) -> str:
 
 
 def packages() -> dict[str, Any]:
-    """Versions of the core dependencies, and per extra what is missing, as the installed package declares them."""
+    """Return the versions of the core dependencies, and per extra the missing ones, as the package declares them."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     def installed(name: str) -> str | None:

@@ -44,7 +44,7 @@ def read_script(path: str | os.PathLike[str]) -> str:
 
 
 def _cells(text: str, path: str) -> str:
-    """Code cells; lines for the notebook itself (%magic, !shell) become blank, so that line numbers stay."""
+    """Return the code cells; lines for the notebook itself (%magic, !shell) become blank to keep line numbers."""
     try:
         cells = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
         lines = "\n".join("".join(c) if isinstance(c, list) else str(c) for c in cells).split("\n")
@@ -148,7 +148,7 @@ class _Finder(ast.NodeVisitor):
         return ".".join([self.names[node.id], *reversed(parts)])
 
     def _class_of(self, node: ast.expr) -> str | None:
-        """By which class an expression is made: a call of one, a name for such an object, or a chain of add_stage()."""
+        """Return the class that an expression is made by: a call of one, a variable, or a chain of add_stage()."""
         if isinstance(node, ast.Name):
             return self.objects.get(node.id)
         if not isinstance(node, ast.Call):

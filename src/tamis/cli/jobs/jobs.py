@@ -193,7 +193,7 @@ class ClassifyJob:
 
 
 def known_classifiers() -> dict[str, Any]:
-    """Classifiers by the name they have on the command line: QualityClassifier is `quality`.
+    """Return the classifiers by their command-line name: QualityClassifier is `quality`.
 
     >>> sorted(known_classifiers())[:4]
     ['aegis', 'content-type', 'domain', 'fineweb-edu']

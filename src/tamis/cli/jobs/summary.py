@@ -186,7 +186,7 @@ def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
 
 
 def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
-    """Documents, bytes and examples by stage and rule, as plain values."""
+    """Return documents, bytes and examples by stage and rule, as plain values."""
     from pathlib import Path
 
     from tamis.errors import UsageError

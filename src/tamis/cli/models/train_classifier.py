@@ -92,7 +92,7 @@ def check_place(output: str, source: str, replace: bool) -> None:
 
 
 def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str], list[str], int]:
-    """Texts and labels of all documents that have both, and how many have not."""
+    """Return the texts and labels of all documents that have both, and the number of those that have not."""
     from tamis.backends.local import InProcessExecutor
     from tamis.pipeline import Pipeline
     from tamis.stages.text.io.reader import DocumentReader

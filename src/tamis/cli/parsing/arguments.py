@@ -307,7 +307,7 @@ class Command:
             values[p.name] = p.value(text)
 
     def _place(self, loose: list[str], values: dict[str, Any]) -> None:
-        """Arguments, by their order; one that takes many takes all that the others leave."""
+        """Assign positional arguments by their order; one that takes many takes all that the others leave."""
         rest = list(loose)
         for k, p in enumerate(self.arguments):
             if p.many:

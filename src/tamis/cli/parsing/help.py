@@ -78,6 +78,6 @@ def _width() -> int:
 
 
 def _strong(text: str) -> str:
-    """Bold on a terminal that can show it."""
+    """Render as bold on a terminal that can show it."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain else f"\x1b[1m{text}\x1b[0m"

@@ -213,7 +213,7 @@ TrialOptions = Annotated[JobOptions, _JobOptionSet(names=("workers",))]
 
 
 def parse_sets(pairs: list[str] | None) -> dict[str, str]:
-    """`key=value` pairs.
+    """Parse `key=value` pairs.
 
     >>> parse_sets(["input=a=b", "stages.0.fields=[id]"])
     {'input': 'a=b', 'stages.0.fields': '[id]'}

@@ -111,7 +111,7 @@ def _ratio(reader: StreamReader, size_bytes: int) -> float:
 
 
 def _rows(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, float]:
-    """Rows from the beginning, in groups of about the file's own size."""
+    """Copy rows from the beginning, in groups of about the file's own size."""
     import pyarrow as pa
 
     from tamis.formats.parquet import format as parquet

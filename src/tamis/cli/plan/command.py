@@ -166,7 +166,7 @@ def _plan_stages(request: Request, probe_bytes: int, goal: _Goal) -> None:
 def _check_combination(
     machine: str | None, cluster: str | None, dataset_bytes: str | None, avg_doc_bytes: str | None
 ) -> None:
-    """UsageError for options that do not go together."""
+    """Raise UsageError for options that do not go together."""
     if machine is not None and cluster is not None:
         raise UsageError("give --machine or --cluster, not both")
     if avg_doc_bytes is not None and dataset_bytes is None:
@@ -187,7 +187,7 @@ def _planned_machine(machine: str | None, cluster: str | None) -> PlannedMachine
 
 
 def _refuse(given: Mapping[str, object], what: str) -> None:
-    """UsageError for an option that a plan of this kind would not follow."""
+    """Raise UsageError for an option that a plan of this kind would not follow."""
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"tamis plan: {name} changes nothing in the plan of {what}; leave it out")
@@ -202,7 +202,7 @@ def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
 
 
 def _placeholders(recipe: str) -> dict[str, str]:
-    """Values for what a recipe leaves open: a plan without data needs no input."""
+    """Return values for the open settings of a recipe: a plan without data needs no input."""
     from tamis.yaml_text import MISSING, fields_of
 
     root = fields_of(find_recipe(recipe))

@@ -118,7 +118,7 @@ class ClusterFigures:
 
 
 def cluster_figures(nodes: int, seconds: float, decoded_bytes: int, n_partitions: int) -> ClusterFigures:
-    """`seconds`: what the workers of all nodes would take.
+    """Return the figures of a cluster; `seconds` is what the workers of all nodes would take.
 
     >>> made = cluster_figures(8, 1000.0, 10**13, 300_000)
     >>> made.limited_by, made.n_shards, round(made.read_bytes_per_s / 1e9)

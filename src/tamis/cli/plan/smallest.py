@@ -38,7 +38,7 @@ class Smallest(NamedTuple):
 
 
 def smallest_of_dedup(workflow: Any, may_try: bool) -> Smallest:
-    """`may_try`: it is for this machine and for data that is there."""
+    """Return the smallest budget of a deduplication; `may_try`: whether it may be tried on this machine's data."""
     found = _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table()
     return found.among(_solving())
 

@@ -146,7 +146,7 @@ class Plan:
 def make_plan(
     request: Request, probe_bytes: int, where: PlannedMachine, asked: Dataset | None, may_probe: bool | None
 ) -> Plan:
-    """`asked`: data that is only imagined. `may_probe`: None where it is tried only what has not run here."""
+    """Plan a run. `asked`: the data, if only described; `may_probe`: None probes only what has not run here."""
     pipeline, settings = request.build()
     flat = pipeline.build()
     source, output = file_source(flat, "plan"), output_of(pipeline, settings)

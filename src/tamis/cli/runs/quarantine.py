@@ -70,7 +70,7 @@ def quarantine(
 
 
 def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[QuarantineEntry]:
-    """Entries in the order of the input; all of them, or those whose reason or stage contains the text.
+    """Yield the entries in the order of the input; all of them, or those whose reason or stage contains the text.
 
     `problems` gets what cannot be read.
     """

@@ -192,7 +192,7 @@ def _stages(live: LiveRun) -> list[str]:
 
 
 def _nodes(live: LiveRun) -> list[str]:
-    """Machines of a cluster, those that are there first; of many the first twenty."""
+    """Return a line for each machine of a cluster, present ones first, at most twenty."""
     if not live.nodes:
         return []
     up = [n for n in live.nodes if n.is_up]

@@ -57,7 +57,7 @@ def print_table(
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines as they are; a terminal wraps those that are too long for it."""
+    """Print lines unchanged; a terminal wraps those that are too long for it."""
     _write(printable(line) for line in lines)
 
 

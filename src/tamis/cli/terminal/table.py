@@ -11,7 +11,7 @@ _NARROWEST = 8  # no column is folded below this
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> list[str]:
-    r"""Head, rule and rows in at most `width` columns where that can be; the widest cells are folded for it.
+    r"""Return head, rule and rows in at most `width` columns where possible; the widest cells are folded.
 
     >>> print("\n".join(table_lines(["what", "n"], [["one", "1"], ["twenty", "20"]], [1], 80)))
      what      n

@@ -151,7 +151,7 @@ def equal_marks(equal: Iterable[Numbers], n_documents: int) -> NDArray[np.uint8]
 def keys_left(
     records: Records, band: int, part: tuple[int, int], is_equal: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint64], Numbers]:
-    """Keys of one part of a band, sorted, with the numbers of their documents.
+    """Return the keys of one part of a band, sorted, with the numbers of their documents.
 
     Those marked as equal to another one are left out.
     """
@@ -178,7 +178,7 @@ def star_edges_of(keys: Array, numbers: Array) -> tuple[Numbers, Numbers, int, i
 
 
 def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:
-    """Components of at least two as root << 32 | number; `nodes`: what the parents' positions stand for."""
+    """Return the components of at least two as root << 32 | number; `nodes` names the positions of the parents."""
     roots(parents)
     member = np.flatnonzero(parents != np.arange(len(parents), dtype=np.uint32)).astype(np.uint32)
     root = parents[member]
@@ -192,7 +192,7 @@ def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:
 
 
 def component_facts(pairs: Any) -> Summary:
-    """Sizes of the components before verification, for the report."""
+    """Return the sizes of the components before verification, for the report."""
     sizes = np.diff(cuts_between(pairs >> np.uint64(32)))
     return {
         "n_components": len(sizes),

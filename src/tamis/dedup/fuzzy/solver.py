@@ -91,7 +91,7 @@ def equal_decisions(folder: str, records: Records, room_bytes: int, fresh: bool 
 
 
 def find_candidates(folder: str, records: Records, room_bytes: int) -> Summary:
-    """Components, and the table of places whose texts are needed to verify them."""
+    """Find the components, and the table of places whose texts are needed to verify them."""
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
     pairs = linked.clusters()
@@ -171,7 +171,7 @@ def decide(records: Records, step: CompareCandidates, run: SolverRun) -> tuple[D
 
 
 def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
-    """Whole components, about `step` documents at a time."""
+    """Yield whole components, about `step` documents at a time."""
     first = 0
     while first < len(pairs):
         last = min(first + step, len(pairs))
@@ -213,7 +213,7 @@ def _joined(
     similarity: Array,
     room_bytes: int,
 ) -> DecisionFiles:
-    """Equal documents go where the one they equal goes. Sizes count everything that goes for the same document."""
+    """Assign equal documents to the one they equal; sizes count all that is removed in favour of a document."""
     order = np.argsort(gone, kind="stable")
     gone, kept, similarity = gone[order], kept[order], similarity[order]
     sizes = np.ones(len(records), np.uint32)

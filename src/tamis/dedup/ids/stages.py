@@ -25,7 +25,7 @@ _EXACT = 1 << 53  # whole numbers up to here survive being a float
 
 
 def id_texts(ids: pa.Array) -> pa.Array | None:
-    """Ids as text: 7, 7.0 and "7" are one id (a column of numbers with gaps comes out of pandas as floats).
+    """Return ids as text: 7, 7.0 and "7" are one id (pandas gives a column of numbers with gaps as floats).
 
     None: no names.
     """
@@ -159,7 +159,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return record_batch(batch, position_columns(batch) | columns)
 
     def _place_texts(self, column: pa.Array) -> pa.Array | None:
-        """Whole numbers as the ids by file and position of the same documents.
+        """Return whole numbers as the ids by file and position of the same documents.
 
         Where the input has no such file, that of a file behind the last: the next (_UNKNOWN), or the one after it
         (_LEFT_OUT).

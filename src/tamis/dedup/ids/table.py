@@ -69,7 +69,7 @@ def build(records: Records, folder: str, room_bytes: int) -> int:
 
 
 def _sorted_part(records: Records, part: tuple[int, int]) -> NDArray[np.uint64]:
-    """(n, 2) halves of the hashes in this part of the key space, each once."""
+    """Return (n, 2) halves of the hashes in this part of the key space, each once."""
     hi, numbers = records.keys(0, part)
     sort_pairs(hi, numbers)
     lo = records.gather_any(["lo"], numbers)["lo"]

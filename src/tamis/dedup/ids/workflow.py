@@ -189,7 +189,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     def run(
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
-        """`initial_tasks`: groups of files instead of input_path.
+        """Run the workflow. `initial_tasks`: groups of files instead of input_path.
 
         `settings` are those of a run: memory="1GB", workers, scratch, fresh.
         """

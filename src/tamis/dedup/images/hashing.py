@@ -63,7 +63,7 @@ class ImageHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def _hash(where: Where) -> int:
-    """XXH3-128 of height, width and pixels."""
+    """Hash height, width and pixels by XXH3-128."""
     import xxhash
 
     pixels = decode(stored_bytes(where))

@@ -74,7 +74,7 @@ class Index:
         return os.path.join(self.folder(entry), "records.arrow")
 
     def paths(self, entry: Entry) -> list[str]:
-        """Input files of an entry by number."""
+        """Return the input files of an entry by number."""
         path = os.path.join(self.folder(entry), "paths.json")
         try:
             with open(path, encoding="utf-8") as file:
@@ -148,7 +148,7 @@ def _place(output: str) -> str:
 
 
 def check_parameters(index: Index, kind: str, parameters: dict[str, Any]) -> None:
-    """Documents can be compared only if their keys were made alike."""
+    """Check that two indexes have equal parameters: other keys cannot be compared."""
     if index.kind != kind:
         raise UsageError(f"{index.path} is an index of {index.kind} deduplication, this is {kind}; give another index")
     now = json.loads(json.dumps(parameters))

@@ -134,7 +134,7 @@ def open_records(paths: Sequence[str], pins: Sequence[IndexPin], n_files: int) -
 
 
 def sketch_version(bands: int) -> int:
-    """0 where there are no sketches."""
+    """Return the version of the sketches, 0 if there are none."""
     if not bands:
         return 0
     from tamis.kernels.sketch.band_keys import SKETCH_VERSION
@@ -203,7 +203,7 @@ def similar_to_indexed(
 
 
 def _lots(work: list[tuple[int, int, int, int]], step: int) -> Iterator[list[tuple[int, int, int, int]]]:
-    """Pieces of work whose signatures fit together."""
+    """Yield the parts of the work whose signatures fit into memory together."""
     lot: list[tuple[int, int, int, int]] = []
     size = 0
     for piece in work:

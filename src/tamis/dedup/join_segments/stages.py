@@ -49,7 +49,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         return record_batch(batch, columns).with_column("record", record)
 
     def _keys(self, batch: DocumentBatch, places: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """64 bits of the id's text; what text it is matters only in that equal ids have the same."""
+        """Return 64-bit keys of the texts of the ids: equal ids have equal keys."""
         from tamis.dedup.decisions import position_ids
         from tamis.dedup.keys import text_hashes
         from tamis.tasks.columns.casting import widen
@@ -88,7 +88,7 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
 
 
 def _range_of(path: str, low: int, high: int) -> list[bytes]:
-    """Lines of a record file whose keys lie in [low, high)."""
+    """Return the lines of a record file whose keys lie in [low, high)."""
     found = []
     for batch in batches_of(path):
         keys, ends = batch.values("key"), batch.ends("record")

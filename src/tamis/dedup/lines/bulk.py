@@ -36,7 +36,7 @@ class BulkUnits:
         self._room: list[Array] = []
 
     def _bytes(self, n: int, k: int) -> Array:
-        """Array number k of the room, n bytes."""
+        """Return array number k of the buffer, n bytes long."""
         if n > _KEPT_BYTES:
             return np.empty(n, np.uint8)
         while len(self._room) <= k:
@@ -135,7 +135,7 @@ class BulkUnits:
         self._first, self._after = edges[::2], edges[1::2] + 1
 
     def _trimmed(self, start: Array, end: Array) -> tuple[Array, Array, Array]:
-        """(start, end) without spaces around the units, and which of them hold a run of spaces inside."""
+        """Return (start, end) without spaces around the units, and which of them hold a run of spaces inside."""
         first, after = self._first, self._after
         low = self._low
         full = end > start
@@ -161,7 +161,7 @@ def _sums(values: Array, ends: Array) -> Array:
 
 
 def _decoded(window: Array, lead: Array) -> tuple[Array, Array]:
-    """(code points, bytes) of the characters that begin at `lead`; 0 for those of four bytes."""
+    """Decode the characters that begin at `lead` as (code points, bytes); 0 for those of four bytes."""
     b0 = window[lead]
     b1 = np.take(window[1:], lead, mode="clip") & 63
     b2 = np.take(window[2:], lead, mode="clip") & 63 if len(window) > 2 else b1
@@ -219,7 +219,7 @@ def _is_space() -> Array:
 
 
 def stripped(data: Array, start: Array, end: Array) -> tuple[Array, Array]:
-    """Bounds of ASCII units without whitespace around them.
+    """Return the bounds of ASCII units without whitespace around them.
 
     One step per whitespace character, over the units that have one more.
     """
@@ -265,7 +265,7 @@ def packed(data: Array, start: Array, end: Array, between: int) -> Array:
 
 
 def collapsed(new: Array, spaces: bool) -> tuple[Array, Array, Array]:
-    """(buffer, start, end) of units with BETWEEN behind each.
+    """Return (buffer, start, end) of the units, each followed by BETWEEN.
 
     With `spaces` every run of them made one, and none at the ends.
     """

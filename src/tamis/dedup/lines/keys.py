@@ -33,7 +33,7 @@ class UnitKeys:
         self._bulk = BulkUnits(mode)
 
     def of(self, data: Array, units: Units) -> tuple[Array, Array]:
-        """(which units, their keys): ascending, those that have at least `min_chars` characters after normalisation."""
+        """Return (units, their keys), ascending, of units of at least `min_chars` characters after normalisation."""
         a, b = int(units.start[0]), int(units.stop[-1])
         other = self._bulk.load(data[a:b], units.start - a, units.end - a, units.stop - a)
         at = np.flatnonzero(~other & (units.end - units.start >= self.min_chars))

@@ -43,7 +43,7 @@ class UnitRecords:
         self._known: tuple[int, dict[str, Array], Any] = (-1, {}, None)  # a batch, its facts, its numbers of units
 
     def iter_keys(self, most: int) -> Iterator[tuple[Array, Array]]:
-        """(keys, numbers of their units), at most so many at a time, in the order of the input."""
+        """Yield (keys, numbers of their units), at most so many at a time, in the order of the input."""
 
         def read(some: tuple[int, int]) -> tuple[Array, Array]:
             i, first = some
@@ -66,11 +66,11 @@ class UnitRecords:
         return facts | {"bounds": facts["bounds"] // 8}
 
     def unit_numbers(self, i: int) -> Array:
-        """Numbers within their documents of all units of a batch that have a key."""
+        """Return the numbers within their documents of all units of a batch that have a key."""
         return _read(self._runs[i], "numbers", self._runs[i].n_keys)
 
     def place(self, unit: int) -> tuple[int, int, int]:
-        """(file, offset of the document, number in the document) of one unit. Ask in order: the batch is remembered."""
+        """Return (file, offset of the document, number in it) of a unit. Ask in order: the batch is cached."""
         i = int(np.searchsorted(self.bases, unit, side="right")) - 1
         local = unit - int(self.bases[i])
         if self._known[0] != i:

@@ -219,7 +219,7 @@ class _Marks:
         self._bounds = records.bases[self.runs]
 
     def add(self, numbers: Array) -> None:
-        """Ascending."""
+        """Append numbers, which must ascend."""
         self.n += len(numbers)
         at = np.searchsorted(numbers, self._bounds)
         for r in np.flatnonzero(np.diff(at)).tolist():

@@ -25,7 +25,7 @@ COLUMNS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", "cuts":
 
 
 def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Array]]:
-    """(rows, numbers): which of these documents (in the order of the input) are cut, and the units of each."""
+    """Return (rows, numbers): the documents that are cut, in the order of the input, and the units of each."""
     rows: list[Array] = [np.empty(0, np.int64)]
     numbers: list[Array] = []
     for file in np.unique(files).tolist():

@@ -58,7 +58,7 @@ def split_units(parts: StringBuffers, unit: str) -> Iterator[Units]:
 
 
 def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> Iterator[Units]:
-    """Lines of one text that is larger than a window."""
+    """Yield the lines of one text that is larger than a window."""
     number = 0
     while at < end:
         found = _FEED.search(memoryview(data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> It
 
 
 def _paragraphs_of_large(data: Array, windows: Iterator[Units]) -> Iterator[Units]:
-    """Paragraphs of one text from windows of its lines.
+    """Yield the paragraphs of one text from windows of its lines.
 
     The last one of a window is held back: the next may go on with it.
     """
@@ -108,7 +108,7 @@ def _ends_blank(data: Array, lines: Units) -> bool:
 
 
 def _lines(data: Array, offsets: Array, row: int, number: int, whole: bool, room: Array) -> Units:
-    """Lines of the texts data[offsets[i]:offsets[i + 1]).
+    """Return the lines of the texts data[offsets[i]:offsets[i + 1]).
 
     Not `whole`: of a part of one text that ends in a line feed.
     """
@@ -142,12 +142,12 @@ def positions(mask: Array) -> Array:
 
 
 def _count(first: Array, rows: Array) -> Array:
-    """0, 1, 2 ... from each first one of a text on."""
+    """Return 0, 1, 2 ... from the first unit of each text on."""
     return np.arange(len(first)) - np.flatnonzero(first)[rows - rows[0]] if len(first) else rows
 
 
 def _paragraphs(data: Array, lines: Units) -> Units:
-    """Paragraphs of lines."""
+    """Join lines to paragraphs."""
     blank = _blank(data, lines.start, lines.end)
     first = np.ones(len(blank), bool)
     first[1:] = lines.row[1:] != lines.row[:-1]

@@ -130,7 +130,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
     def run(  # type: ignore[override]  # as users of the original call it, in either order
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
-        """`initial_tasks`: groups of files instead of input_path.
+        """Run the workflow. `initial_tasks`: groups of files instead of input_path.
 
         `settings` are those of a run: memory="1GB", workers, scratch, fresh.
         """
@@ -177,7 +177,7 @@ def index_options(where: str, index_path: str | None, against: str | None, appen
 
 
 def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:
-    """`run(initial_tasks, executor)` in either order. Tasks must be groups of files."""
+    """Accept `run(initial_tasks, executor)` in either order; tasks must be groups of files."""
     tasks, executor = (second, first) if hasattr(first, "make_workers") else (first, second)
     for task in tasks or ():
         if not isinstance(task, FileGroupTask):
@@ -187,7 +187,7 @@ def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGrou
 
 @contextlib.contextmanager
 def environment(variables: Mapping[str, Any] | None) -> Iterator[None]:
-    """Variables that worker processes inherit."""
+    """Set environment variables that worker processes inherit."""
     before = {name: os.environ.get(name) for name in variables or {}}
     os.environ.update({name: str(value) for name, value in (variables or {}).items()})
     try:

@@ -57,7 +57,7 @@ def write_remembered(
     judges: Sequence[str] = (),
     known: str | None = None,
 ) -> ReplayCounts:
-    """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
+    """Write tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and quarantined.
 
     `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes.
     `known`: the folder that gets where the records of all dropped documents lie (formats/jsonl/record_index.py), as far
@@ -176,7 +176,7 @@ def _n_before(rows: pa.Table, place: tuple[int, int]) -> int:
 
 
 def _write_aside(quarantine: str, labels: Sequence[str], folder: str, paths: Sequence[str]) -> int:
-    """Places of the documents on which one of these stages failed. They are few: a limit ends a run with many."""
+    """Write the locations of the documents on which one of these stages failed. A limit ends a run with many."""
     number = {path_text(p): i for i, p in enumerate(paths)}
     found: dict[tuple[int, int], str] = {}
     for name in sorted(os.listdir(quarantine)) if os.path.isdir(quarantine) else []:

@@ -24,7 +24,7 @@ Read = Callable[[NDArray[np.int64]], Floats]
 def duplicates_in_cluster(
     order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int, products: Products = CPU
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """(row, row of the kept one it resembles most, similarity) of those that go.
+    """Return (row, row of the kept one it resembles most, similarity) of the documents to remove.
 
     `order`: rows, best first; `read(rows)`: vectors.
     """

@@ -77,7 +77,7 @@ class Blocks:
 def fit(
     sample: Blocks, options: Options, progress: Callable[[float], None] | None = None, products: Products = CPU
 ) -> Floats:
-    """Centroids (unit vectors; fewer than asked for where there are not so many rows)."""
+    """Return the centroids (unit vectors; fewer if there are not so many rows)."""
     centroids = _seeds(sample, options, products)
     before = np.inf
     for i in range(options.max_iter):

@@ -27,7 +27,7 @@ class Products(Protocol):
     name: str
 
     def hold(self, vectors: Floats) -> Any:
-        """Vectors, where products are made: for `best`, which is called with them many times."""
+        """Move vectors to where products are computed, for many calls of `best`."""
 
     def best(self, x: Floats, held: Any) -> tuple[NDArray[np.int64], Floats]:
         """Return, for each row, the vector that it resembles most, and the cosine."""
@@ -104,7 +104,7 @@ def choose(
     make: Callable[[], Products] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Choice:
-    """`auto`: whichever is faster here, by a product of each.
+    """Resolve `auto` to whichever is faster here, by timing a product of each.
 
     The CPU where there is no GPU, or no memory to start one.
     """

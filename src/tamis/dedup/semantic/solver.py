@@ -127,7 +127,7 @@ def usual_clusters(n_documents: int) -> int:
 def fixed_blocks(
     records: Records, dimension: int
 ) -> Iterator[tuple[int, Floats, NDArray[np.bool_], NDArray[np.uint64]]]:
-    """(first number, vectors, which rows have one, ranks), BLOCK rows each whatever the partitions were."""
+    """Yield (first number, vectors, which rows have one, ranks), BLOCK rows each, whatever the partitions were."""
     first, rows, has, rank = 0, [], [], []
     n = 0
     lengths, ranks = records.iter_column("length"), records.iter_column("rank")

@@ -136,7 +136,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return FileGroupTask(task.dataset_name, made)
 
     def _earlier(self, read: Sequence[str]) -> list[str]:
-        """Clusters that an earlier call wrote to the same folder: the next stage would read them with the new ones.
+        """Return clusters that an earlier call wrote to the same folder, which the next stage would read, too.
 
         UsageError where a file is not of this stage, or is one of those that are to be read.
         """
@@ -320,7 +320,7 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
         return FileGroupTask(task.dataset_name, [_write(made, path, self.write_kwargs)])
 
     def _order(self, table: pa.Table) -> np.ndarray[Any, Any]:
-        """Positions, those that are kept rather first; of equals the one with the smaller id."""
+        """Return the positions, preferred ones first; of equals the one with the smaller id."""
         ids = np.argsort(np.array([str(i) for i in table.column(self.id_field).to_pylist()]), kind="stable")
         tie = np.empty(len(ids), np.int64)
         tie[ids] = np.arange(len(ids))

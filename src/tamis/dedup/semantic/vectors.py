@@ -66,7 +66,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[Floats, np.ndarray[Any, Any]]:
-    """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length.
+    """Return rows of length 1 (zeros without an embedding), and which rows have one. Lists must be equally long.
 
     Rows have no numbers at all where no list has any and no `dimension` is given.
     """

@@ -118,7 +118,7 @@ class RunDatabase:
 
     # -- what may be recorded -----------------------------------------------------------------------------------------
     def about(self, facts: Mapping[str, Any]) -> None:
-        """Facts on the run, by name; a later one replaces an earlier one."""
+        """Record facts about the run by name; a later one replaces an earlier one."""
         for key, value in {"version": VERSION, **facts}.items():
             self._put("INSERT OR REPLACE INTO about VALUES (?,?)", (key, json.dumps(value)))
 
@@ -148,11 +148,11 @@ class RunDatabase:
         self.put("samples", **values)
 
     def alert(self, rule: str, level: str, text: str, data: Mapping[str, Any] | None = None) -> None:
-        """`level`: warning, critical or resolved."""
+        """Record an alert. `level`: warning, critical or resolved."""
         self.put("alerts", rule=rule, level=level, text=text, data=json.dumps(dict(data or {})))
 
     def replace(self, table: Literal["cells", "nodes"], rows: Iterable[Sequence[Any]]) -> None:
-        """Cells of the partition map or nodes of a cluster, in the order of their columns.
+        """Replace cells of the partition map or nodes of a cluster; columns in their order.
 
         Those not given stay as they are.
         """
@@ -182,7 +182,7 @@ class RunDatabase:
         self._pending.append(group)
 
     def histograms(self, tables: Iterable[Mapping[str, Any]]) -> None:
-        """Document lengths and scores of the whole run (engine/histograms.py); replaces what was known before."""
+        """Replace document lengths and scores of the whole run (engine/histograms.py)."""
         group: _Group = [("DELETE FROM histograms", ())]
         for table in tables:
             row = (*(_storable(table[c]) for c in ("stage", "name", "kind")), json.dumps(table["bins"]))
@@ -315,7 +315,7 @@ class RunDatabase:
             self._db = None
 
     def thin(self, now: float) -> None:
-        """Fewer points the older they are: of each series one moment per interval, the highest one of `samples`.
+        """Thin out older points: keep one moment per interval and series, the highest one of `samples`.
 
         The rows of one moment go or stay together, so that sums over processes stay sums.
         """
@@ -378,5 +378,5 @@ def _open(path: str) -> sqlite3.Connection:
 
 
 def _storable(text: str) -> str:
-    """SQLite refuses lone surrogates, which a name may have."""
+    """Replace lone surrogates, which a name may have and SQLite refuses."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

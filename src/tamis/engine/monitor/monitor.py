@@ -234,7 +234,7 @@ class Monitor:
         return [action for remedy in remedies for action in s.handle(AlertFired(str(remedy)), now)]
 
     def _complain(self, text: str) -> None:
-        """Once for each kind of trouble."""
+        """Log a problem once per kind."""
         kind = text.partition(":")[0]
         if kind not in self._complaints:
             self._complaints.add(kind)

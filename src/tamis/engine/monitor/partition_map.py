@@ -112,7 +112,7 @@ class Cells:
 
     # -- looking ------------------------------------------------------------------------------------------------------
     def changed(self, under_way: Iterable[Unit]) -> Iterator[Row]:
-        """Cells that are not as they were at the last call, given the units that workers have now."""
+        """Yield cells that changed since the last call, given the units that workers have now."""
         committed, bad, running = self._committed, self._bad, [0.0] * self.n
         if self._open:
             committed, bad = list(committed), list(bad)

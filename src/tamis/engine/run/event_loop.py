@@ -45,7 +45,7 @@ class EventLoop:
         monitor: Monitor,
         admit: Callable[[NodeUp], NodeSpec | None],
     ) -> None:
-        """`observe` records every event; `admit` returns what a node that joins may use (None: nothing)."""
+        """Create the loop. `observe` records events; `admit` returns what a joining node may use (None: nothing)."""
         self.supervisor, self.workers, self.committer, self.observe = supervisor, workers, committer, observe
         self.monitor, self.admit = monitor, admit
         self.used_bytes = 0

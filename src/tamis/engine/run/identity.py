@@ -237,7 +237,7 @@ def _named(name: str, value: Any, depth: int) -> Any:
 
 
 def _bound(function: Any, depth: int) -> list[Any]:
-    """Values that a function has beside its source: those around it when it was made, and its defaults."""
+    """Return values that a function uses besides its source: its closure and its defaults."""
     code, defaults = function.__code__, function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
     values = [

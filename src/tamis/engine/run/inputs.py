@@ -41,7 +41,7 @@ def find_inputs(
     output: str | None = None,
     scratch: str | None = None,
 ) -> Inputs:
-    """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`.
+    """List the files of the job's source or initial tasks; documents given in memory are stored below `keep`.
 
     `output`: the folder that the run writes to, which is no input even inside the input folder.
     `scratch`: the folder of its temporary files, if another one; UsageError if that is inside the input.
@@ -89,7 +89,7 @@ def kinds_of(files: FileList, job: Job) -> list[PieceKind]:
 
 
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
-    """Tasks of a user's own kinds travel with the job.
+    """Return inputs for tasks of a user's own kinds, which travel with the job.
 
     Each is a partition, known by its contents when a run goes on.
     """

@@ -66,7 +66,7 @@ _NEED_DATA = {
 
 
 def _own_tasks(path: str) -> list[Task[Any]]:
-    """Tasks of a user's own kinds, pickled by a worker of this program and signed with its key.
+    """Return tasks of a user's own kinds, pickled by a worker of this program and signed with its key.
 
     No others are read: a run directory may come from anywhere.
     """

@@ -56,7 +56,7 @@ class Run:
         watch: Watch | None = None,
         is_part: bool = False,
     ) -> None:
-        """`is_part`: one pass of a workflow, which is predicted and measured as a whole."""
+        """Create a run. `is_part`: one pass of a workflow, which is predicted and measured as a whole."""
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
         options = (job.writer.write_kwargs or {}).get("storage_options") if job.writer is not None else None
         stores.remember(output, options, "write_kwargs: storage_options")

@@ -161,7 +161,7 @@ class WorkSession:
 
     # -- one schema for all files -------------------------------------------------------------------------------------
     def _reconcile_schemas(self, committer: Committer) -> None:
-        """JSONL -> Parquet: rewrite files under one schema, the union of those that partitions have."""
+        """Rewrite files (JSONL -> Parquet) under one schema, the union of those that partitions have."""
         if self.planner.output_spec().format not in TABLES:
             return
         files = [f for f in self.context.dir.recover(histograms=False).files.values() if f.is_output and f.schema]

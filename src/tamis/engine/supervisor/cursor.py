@@ -118,7 +118,7 @@ class Cursor:
         self._ready.append(self._feed_of(file))
 
     def feed_rows(self, piece: Piece) -> None:
-        """Rows of a Parquet file take too much memory to be read at once."""
+        """Feed rows of a Parquet file that take too much memory to be read at once."""
         self._ready.append(WorkItem([piece], Mode.FEED))
 
     def _feed_of(self, file: int) -> WorkItem:

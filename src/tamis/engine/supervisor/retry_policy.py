@@ -295,7 +295,7 @@ def _cut_otherwise(unit: Unit) -> RetryDecision | None:
 
 
 def _is_unread_group(unit: Unit) -> bool:
-    """Rows of a Parquet file that failed before they were read.
+    """Return True for rows of a Parquet file that failed before they were read.
 
     A part of them would have to decode as much, a feeder holds less.
     """

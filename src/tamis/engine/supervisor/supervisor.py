@@ -65,7 +65,7 @@ class Supervisor:
         step: int = 0,
         orders: AlertOrders | None = None,
     ) -> None:
-        """`orders`: of alerts, those of an earlier sampling step stay in force."""
+        """Create a supervisor. `orders` of alerts in an earlier sampling step stay in force."""
         self.config = config
         self.schema = ""  # of the whole output, once `join_schemas` is through
         self.status = RunStatus()

@@ -60,7 +60,7 @@ class WorkerPool:
     """The workers of a run on all of its nodes."""
 
     def __init__(self, config: Config, arbiter: MemoryArbiter, workers: dict[int, Worker], counters: Counters) -> None:
-        """`workers` starts empty; it is the mapping that `arbiter` reads."""
+        """Create a pool. `workers` starts empty; it is the mapping that `arbiter` reads."""
         self.config, self.workers, self._arbiter, self._counters = config, workers, arbiter, counters
         self.nodes: dict[int, PoolNode] = {}
         if config.nodes is None:

@@ -305,7 +305,7 @@ def _root(batch: DocumentBatch, is_new: bool = False) -> None:
 
 
 def _number(batches: Sequence[DocumentBatch], expected: tuple[str, ...]) -> None:
-    """Fresh row ids, unique among the batches that a stage sees together; and the columns that it asks for by name."""
+    """Assign fresh row ids, unique among the batches that a stage sees together, and add requested columns."""
     at = 0
     for batch in batches:
         batch.number(at)
@@ -379,7 +379,7 @@ def _values_at(values: Any, at: np.ndarray[Any, Any]) -> list[Any] | None:
 def _identify_results(
     batch: DocumentBatch, survives: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int
 ) -> int:
-    """Survivors keep their identity; copies and new rows get one made from their parents and a running number."""
+    """Identify results: survivors keep their identity; copies and new rows derive one from their parents."""
     serial = batch.serial
     n = len(serial)
     hi, lo = np.zeros(n, np.uint64), np.zeros(n, np.uint64)

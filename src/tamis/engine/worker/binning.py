@@ -81,7 +81,7 @@ def _number(value: Any) -> float:
 
 
 def lengths(batch: DocumentBatch) -> Array:
-    """Bytes of the documents of a batch as they were read: of the line of JSONL, of the values of a table's row."""
+    """Return the bytes of each document as read: of the line of JSONL, of the values of a table's row."""
     lineage = batch.lineage
     return np.zeros(batch.num_items, np.int64) if lineage is None else lineage.lengths()
 

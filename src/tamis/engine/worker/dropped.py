@@ -114,6 +114,6 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def record_bytes(batch: DocumentBatch) -> Array:
-    """Bytes of the record behind each row."""
+    """Return the bytes of the record that each row comes from."""
     lineage = batch.lineage
     return np.zeros(batch.num_items, np.int64) if lineage is None else lineage.sizes()

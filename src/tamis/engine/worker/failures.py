@@ -69,7 +69,7 @@ def failure_of(
 
 
 def _used_up(kind: FailureKind, exc: BaseException, stage: str, used: str, most: tuple[int, str]) -> Failure:
-    """`most`: how many of them the greediest stage took in this unit, and its label."""
+    """Return the failure of a unit. `most`: the largest consumption of a stage in this unit, and its label."""
     n, label = most
     report = failure(kind, exc, label if n > 0 else stage)
     by = f", {n} of them by stage {label!r} in this partition" if n > 0 else ""

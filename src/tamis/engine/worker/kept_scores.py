@@ -49,7 +49,7 @@ class ScoreCollector:
         self._noted, self._waiting, self._chunk, self._n = [], 0, {}, n
 
     def note(self, stage: str, score: str, serials: Array, numbers: Array, is_whole: bool) -> None:
-        """Scores (64-bit floats) of the documents with these serials."""
+        """Note the scores (64-bit floats) of the documents with these serials."""
         key = (stage, score)
         if key in self._keys:
             self._is_whole[key] = self._is_whole.get(key, True) and is_whole

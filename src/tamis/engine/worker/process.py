@@ -298,12 +298,12 @@ class UnitRunner:
         return contents
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
-        """Documents as the tasks that the reader gives out: those of a reader of images are batches of images."""
+        """Return documents as the tasks that the reader emits: those of a reader of images are batches of images."""
         kind = DocumentBatch if self.job.reader is None else self.job.reader.batch
         return tasks if kind is DocumentBatch else [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
 
     def _columns(self) -> tuple[str, ...] | None:
-        """Columns of Parquet files that are worth reading; everything, unless the reader names fields."""
+        """Return the columns of Parquet files to read; all, unless the reader names fields."""
         reader = self.job.reader
         return tuple(reader.fields) if reader is not None and reader.fields is not None else None
 

@@ -86,7 +86,7 @@ def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec,
 
 
 def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[StagedFile]:
-    """Tasks of a user's own kinds, for the program that called the run, whose `key` signs them: pickled."""
+    """Pickle tasks of a user's own kinds for the program that called the run, signed with its `key`."""
     if not tasks:
         return []
     import cloudpickle
@@ -114,7 +114,7 @@ def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
 
 
 def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
-    """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
+    """Write columns in their memory layout, one record batch per batch, for passes that read them by position.
 
     Between passes of one workflow only: the stage gives all batches the same columns, but for those of
     `_with_same_columns`, and what identifies a row's content here is the document it was made from.
@@ -130,7 +130,7 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
 
 
 def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
-    """Tables whose columns are the same, for one file.
+    """Return tables whose columns are the same, for one file.
 
     A column of a fixed number of bytes that only some have (vectors, where there are any) is null in the others. Of
     numbers that only some have the meaning of a missing one is unknown: they go (what is known of records that lie open
@@ -232,7 +232,7 @@ def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
 
 
 def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[DocumentBatch, list[tuple[int, str]]]:
-    """Documents that fit a declared schema, and (row, reason) of those that do not."""
+    """Return the documents that fit a declared schema, and (row, reason) of those that do not."""
     _, bad = _fit_declared(batch, parse_schema(declared))
     if not bad:
         return batch, []

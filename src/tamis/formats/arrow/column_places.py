@@ -53,7 +53,7 @@ class BatchPlaces:
 
 
 def numpy_type(kind: pa.DataType) -> Any:
-    """Numbers as they are; a fixed number of bytes as that."""
+    """Return the numpy type of a column of numbers or of a fixed number of bytes."""
     if pa.types.is_fixed_size_binary(kind):
         return np.dtype(f"V{kind.byte_width}")
     return np.dtype(kind.to_pandas_dtype())

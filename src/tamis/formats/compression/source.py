@@ -89,7 +89,7 @@ class PieceSource:
         self._end_offset = 0
 
     def offset(self) -> int:
-        """Compressed bytes handed out so far, counted from where the stream began."""
+        """Return the compressed bytes consumed so far, counted from where the stream began."""
         return self._end_offset - (len(self._buffer) - self._cursor)
 
     def piece(self) -> bytes:
@@ -101,7 +101,7 @@ class PieceSource:
         return data
 
     def take(self, n_bytes: int) -> bytes:
-        """Exactly `n_bytes`, fewer only at the end of the file."""
+        """Read exactly `n_bytes`, fewer only at the end of the file."""
         end = self._cursor + n_bytes
         if end <= len(self._buffer):
             data = self._buffer[self._cursor : end]

@@ -53,7 +53,7 @@ class StreamReader(Closing):
         return 0 if self._members is None else self._members.member_offset
 
     def read(self, n_bytes: int) -> bytes:
-        """At most `n_bytes` decoded bytes; b"" at the end; StreamFault once all bytes before a fault were returned."""
+        """Read at most `n_bytes` decoded bytes; b"" at the end; StreamFault after the bytes before a fault."""
         if n_bytes <= 0:
             return b""
         if self._ready_at == len(self._ready):

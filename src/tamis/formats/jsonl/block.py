@@ -246,7 +246,7 @@ class JsonlBlock:
         return self._names[1]
 
     def spans(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
-        """(types, start, length) of these fields, each (n_rows, len(names)); strings without their quotes."""
+        """Return (types, start, length) of these fields, each (n_rows, len(names)); strings without their quotes."""
         names = list(names)
         if self._spans is not None and self._spans[0] == names:
             return self._spans[1]
@@ -271,13 +271,13 @@ class JsonlBlock:
         return decode_values(self.buf, *self._spans_of(name, rows), exact=True)
 
     def _spans_of(self, name: str, rows: Array) -> tuple[Array, Array, Array]:
-        """(types, start, length) of one field in these rows."""
+        """Return (types, start, length) of one field in these rows."""
         types, start, length = (x[:, 0][np.maximum(rows, 0)] for x in self.spans([name]))
         types = np.where(rows >= 0, types, _MISSING).astype(np.uint8)
         return types, np.ascontiguousarray(start), np.ascontiguousarray(length)
 
     def identity(self) -> tuple[Array, Array]:
-        """128-bit content hash of every record's bytes.
+        """Return the 128-bit content hash of every record's bytes.
 
         Remembered: records that are written as they are need no other.
         """
@@ -362,7 +362,7 @@ def _numbers(text: pa.Array, types: Array, length: Array, kinds: set[int], exact
 
 
 def _integers(text: pa.Array) -> pa.Array | None:
-    """int64 or uint64; None for integers that fit neither."""
+    """Return int64 or uint64; None for integers that fit neither."""
     try:
         return text.cast(pa.int64())
     except pa.ArrowInvalid:

@@ -66,7 +66,7 @@ def written_lines(batch: DocumentBatch) -> WrittenLines:
 
 
 def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
-    """FileSpans of the block that hold these records with their line feeds, and nothing else.
+    """Return the spans of the block that hold these records with their line feeds, and nothing else.
 
     None when a record is not followed by a line feed, or the stretches are so short that copying them together costs
     less.
@@ -271,7 +271,7 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
 
 
 def _with_prefix(data: Array, offsets: Array, rows: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
-    """`,"name":literal` for the rows `at` (the comma only where `comma`)."""
+    """Return `,"name":literal` for the rows `at` (the comma only where `comma`)."""
     lens = np.diff(offsets)[rows]
     n_prefix = np.where(comma, len(prefix) + 1, len(prefix))
     out_offsets = np.zeros(len(rows) + 1, np.int64)

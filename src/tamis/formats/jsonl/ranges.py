@@ -153,7 +153,7 @@ def _after_newline(file: BinaryIO, start: int, stop: int) -> int:
 
 
 def _end_of_line_at(file: BinaryIO, stop: int) -> int:
-    """`end_of_line` of the record that ends at `stop`."""
+    """Return `end_of_line` of the record that ends at `stop`."""
     file.seek(max(0, stop - 2))
     return end_of_line(file.read(min(2, stop)))
 

@@ -109,7 +109,7 @@ class DroppedWriter:
         self._offset = 0
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """`file`, `offset` and COLUMNS, all of one length."""
+        """Append `file`, `offset` and COLUMNS, all of one length."""
         n = len(columns["file"])
         if not n:
             return

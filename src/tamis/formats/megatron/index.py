@@ -42,7 +42,7 @@ def write_index(file: BinaryIO, lengths: Sequence[int] | Any, dtype: str, docume
 
 
 def read_index(path: str | os.PathLike[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], str]:
-    """(lengths, document marks, token type). FormatError for a file that is no index, or is cut."""
+    """Return (lengths, document marks, token type); raise FormatError for a file that is no index, or truncated."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         head = file.read(_FIXED.size)

@@ -82,7 +82,7 @@ def iter_rows(
     batch_bytes: int = BATCH_BYTES,
     max_rows: int = MAX_BATCH_ROWS,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """(absolute first row, table) for exactly the rows [first_row, end_row), each table about `batch_bytes` at most.
+    """Yield (absolute first row, table) for exactly the rows [first_row, end_row), each of about `batch_bytes`.
 
     Only `columns` are read, in that order; a name that the file lacks is left out. Strings and binaries come out as
     large_string and large_binary, dictionaries as their values. A single row may exceed `batch_bytes`, and so may a
@@ -180,7 +180,7 @@ class _GroupReader:
 
 
 def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """`metadata` spares the parsing of the footer, which in files of many row groups is long."""
+    """Open a file; `metadata` spares the parsing of the footer, which is slow with many row groups."""
     try:
         file = open_file(
             path, metadata=metadata, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True

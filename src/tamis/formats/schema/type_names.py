@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][\w.\-]*|[0-9]+|[<>\[\],:=()+])")
 
 
 def parse_schema(declared: Mapping[str, str]) -> pa.Schema:
-    """{"text": "string", "tags": "list<string>", "t": "timestamp[us, UTC]"} as a schema.
+    """Parse {"text": "string", "tags": "list<string>", "t": "timestamp[us, UTC]"} as a schema.
 
     >>> print(parse_schema({"n": "int64", "t": "timestamp[us, UTC]"}))
     n: int64

@@ -57,7 +57,7 @@ class Delivery:
         self.n_failed: dict[str, int] = dict.fromkeys(self._sinks, 0)
 
     def send(self, alert: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Never waits for a sink: what does not fit into the queue, or comes too often, is counted as failed."""
+        """Send without waiting for a sink; what does not fit into the queue, or comes too often, counts as failed."""
         for sink in (self._sinks[name] for name in names if name in self._sinks and self._ends_s == float("inf")):
             sent, now = self._sent[sink.name], time.monotonic()
             if len(sent) == sent.maxlen and sent[0] > now - 60.0:

@@ -115,7 +115,7 @@ class Speed:
     now: float = -1.0
 
     def add(self, now_s: float, amount: float, seconds: float) -> None:
-        """Cumulative `amount` after cumulative `seconds` of work."""
+        """Add cumulative `amount` after cumulative `seconds` of work."""
         if self.at_s < 0 or amount < self.amount or seconds < self.seconds:  # the first, or a count that starts over
             self.at_s, self.amount, self.seconds = now_s, amount, seconds
             return

@@ -147,7 +147,7 @@ class Rulebook:
         self._states: dict[str, dict[str, _State]] = defaultdict(dict)  # by rule and subject
 
     def judge(self, sample: Sample, now_s: float, at: float = 0.0) -> list[Alert]:
-        """`now_s` never goes back; `at` is the same moment in Unix seconds."""
+        """Judge the rules. `now_s` never goes back; `at` is the same moment in Unix seconds."""
         seen = self._meter.look(sample, now_s)
         alerts: list[Alert] = []
         for rule in (rule for rule in self.rules if rule.on):

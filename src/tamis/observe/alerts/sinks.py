@@ -43,7 +43,7 @@ class AlertSink(Protocol):
 
     @abstractmethod
     def deliver(self, alert: Mapping[str, Any]) -> None:
-        """`alert` is the JSON object of an alert (watch.py). Raises SinkError."""
+        """Deliver `alert`, the JSON object of an alert (watch.py). Raises SinkError."""
 
     def abandon(self) -> None:
         """Give up the delivery under way; called from another thread."""

@@ -17,7 +17,7 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_time(value: object, what: str) -> float:
-    """Seconds in `value`: 30, "30s", "5min", "1.5h", "2d".
+    """Parse seconds from 30, "30s", "5min", "1.5h", "2d".
 
     >>> parse_time("5min", "for"), parse_time(30, "for")
     (300.0, 30.0)

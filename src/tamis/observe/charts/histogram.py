@@ -49,7 +49,7 @@ class Axis:
         return math.copysign(size if size < 1 else 1 + math.log2(size), value)
 
     def names(self) -> list[float]:
-        """Values to be written below: evenly, or powers of ten."""
+        """Return the values to label: evenly spaced, or powers of ten."""
         if self.even:
             return [self.low + (self.high - self.low) * i / (_N_NAMES - 1) for i in range(_N_NAMES)]
         ends = [-(10.0**i) for i in range(12, -1, -1)] + [0.0] + [10.0**i for i in range(13)]
@@ -149,7 +149,7 @@ def _count_odd(bins: Sequence[Sequence[float | None]]) -> float:
 
 
 def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:
-    """Bins that can be drawn; open ends get one as far from zero again."""
+    """Return bins that can be drawn; open ends get one as wide as their neighbour."""
     finite = []
     for one in bins[:MAX_BINS]:
         if len(one) != 3 or not number(one[2]):
@@ -184,7 +184,7 @@ def _groups(bins: Sequence[Bin], axis: Axis) -> list[tuple[float, float]]:
 
 
 def _place(start: float, end: float, axis: Axis) -> tuple[float, float]:
-    """Left end and width: wide enough to be seen."""
+    """Return the left end and width: wide enough to be seen."""
     wide = max(axis.place(end) - axis.place(start), _NARROW)
     return min(axis.place(start), 1 - wide) * WIDTH, wide * WIDTH
 

@@ -85,7 +85,7 @@ def _unexplained(points: Sequence[Total], known: Sequence[float]) -> list[Layer]
 
 
 def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
-    """`points`: times in seconds since the run began; what their parts do not explain of `used_bytes` is "other".
+    """Draw memory over time. `points`: seconds since the start; the unexplained part of `used_bytes` is "other".
 
     `live`: the run goes on, so a forecast says something. Nothing for a run without samples.
     """
@@ -214,7 +214,7 @@ _MAX_S = 7 * 86400.0
 
 
 def seconds_to_limit(points: Sequence[tuple[float, float]], budget_bytes: float) -> float | None:
-    """`points`: (seconds, bytes), oldest first. None: no clear rise, or too far away to say.
+    """Extrapolate `points` (seconds, bytes), oldest first. None: no clear rise, or too far away to say.
 
     The slope is the median of the slopes between all pairs (Theil-Sen): a single partition more or less does not move
     it.

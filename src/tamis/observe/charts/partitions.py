@@ -38,7 +38,7 @@ def is_bad(cell: Cell) -> bool:
 
 
 def map_chart(cells: Sequence[Cell]) -> str:
-    """Cells of the same state that lie side by side are one piece: a finished map of 1,000 cells is 20 pieces."""
+    """Draw the map; adjacent cells of the same state are one shape: a finished map of 1,000 cells has 20."""
     cells = cells[:MAX_CELLS]
     if not cells:
         return ""
@@ -73,7 +73,7 @@ def _keys(sums: Mapping[str, float], n_splits: float) -> list[Key]:
 
 
 def _stretches(states: Sequence[str]) -> list[tuple[int, int]]:
-    """First and last of neighbours in one state, each within a row."""
+    """Return the first and last of neighbours in one state, each within a row."""
     stretches: list[tuple[int, int]] = []
     for i, state in enumerate(states):
         if i % COLUMNS and state == states[i - 1] and state not in ("running", "part"):

@@ -60,7 +60,7 @@ def dropped_detail(n_dropped: int, n: int, record: RunRecord | None) -> str:
 
 
 def queues_of(run: Snapshot) -> str:
-    """Bytes that wait: decoded blocks in the queue and everything in scratch."""
+    """Draw the bytes that wait: decoded blocks in the queue and everything in scratch."""
     free = number(run.last.disk_free_bytes) if run.last is not None else 0.0
     queue = Line("queue", _over_time(run, run.totals, "queue_bytes"), area=True, kind="k1")
     scratch = Line("scratch", _over_time(run, run.totals, "scratch_bytes"), kind="k5")
@@ -75,13 +75,13 @@ def speed_of(run: Snapshot) -> str:
 
 
 def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -> list[tuple[float, float]]:
-    """(seconds, value); without those that are not known."""
+    """Return (seconds, value) of the known values."""
     series = ((p.at - run.began_at, getattr(p, column)) for p in points)
     return [(at, float(value)) for at, value in series if value is not None]
 
 
 def throughput_of(run: Snapshot) -> str:
-    """Documents per second that each stage takes in."""
+    """Draw the documents per second that each stage takes in."""
     found: dict[str, list[tuple[float, float]]] = {p.stage: [] for p in run.stages}
     for p in run.stage_moments:
         found.setdefault(p.stage, []).append((p.at - run.began_at, float(p.n_in)))
@@ -125,7 +125,7 @@ def map_of(run: Snapshot) -> str:
 
 
 def funnel_of(run: Snapshot) -> str:
-    """By rule where that is known (when the run has ended), else by stage."""
+    """Draw drops by rule where known (when the run has ended), else by stage."""
     last = run.last or Total()
     ledger = run.manifest.ledger if run.manifest is not None else None
     counts = _counts(ledger) if ledger is not None else {}
@@ -155,7 +155,7 @@ def funnel_of(run: Snapshot) -> str:
 
 
 def _removes_duplicates(stage: str) -> bool:
-    """Stages that drop what is there twice, by their names.
+    """Return True for stages that drop duplicates, by their names.
 
     >>> names = ("remove_duplicates", "remove_exact_duplicates", "cut_duplicate_lines#2", "word_count")
     >>> [_removes_duplicates(name) for name in names]
@@ -170,7 +170,7 @@ def _counts(ledger: Ledger) -> dict[str, float]:
 
 
 def lengths_of(run: Snapshot) -> str:
-    """Lengths of the documents that came in and of those that were kept."""
+    """Draw the lengths of documents read and of those kept."""
     tables = _tables(run)
     sets = [
         Bars(name, t["bins"], kind)
@@ -182,7 +182,7 @@ def lengths_of(run: Snapshot) -> str:
 
 
 def scores_of(run: Snapshot) -> list[tuple[str, str]]:
-    """(name, chart) of every score that was kept, with the limits of the rules on it."""
+    """Return (name, chart) of every recorded score, with the limits of the rules on it."""
     charts = []
     for table in [t for t in _tables(run) if t.get("kind") == "score"][:MAX_HISTOGRAMS]:
         name, stage = str(table.get("name", "")), str(table.get("stage", ""))

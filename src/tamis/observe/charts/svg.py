@@ -64,7 +64,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def moment_text(at: float, began_at: float) -> str:
-    """Seconds since the run began, with the time of day where that is known."""
+    """Format seconds since the run began, with the time of day if known."""
     return f"{seconds_text(at)} ({time_of_day(began_at + at)})" if began_at else seconds_text(at)
 
 
@@ -108,7 +108,7 @@ def time_ticks(start: float, end: float, n: int = 4) -> list[float]:
 
 
 def picked(n: int, most: int) -> list[int]:
-    """At most `most` of n places, evenly, the last one always.
+    """Return at most `most` of n positions, evenly, always with the last.
 
     >>> picked(3, 9), picked(10, 4)
     ([0, 1, 2], [0, 3, 6, 9])
@@ -153,7 +153,7 @@ class Frame:
         return self.line([*upper, *reversed(lower)]) + "Z"
 
     def hits(self, rows: Sequence[tuple[float, str]]) -> str:
-        """Columns that show their text under the pointer: (time, text as it is; it is escaped here)."""
+        """Draw columns that show their text under the pointer: (time, text); the text is escaped here."""
         if not rows:
             return ""
         chosen = [rows[i] for i in picked(len(rows), MAX_HITS)]

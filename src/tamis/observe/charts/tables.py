@@ -16,7 +16,7 @@ from tamis.terminal import time_of_day
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Cells are HTML: the caller escapes them."""
+    """Render a table of HTML cells, which the caller has escaped."""
     kind = [' class="n"' if i in right else "" for i in range(len(columns))]
     head = "".join(f'<th scope="col"{kind[i]}>{text(c)}</th>' for i, c in enumerate(columns))
     body = "".join(
@@ -27,7 +27,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
 
 
 def cards(found: Iterable[tuple[str, str, str]]) -> str:
-    """(name, value, detail) each, as they are: escaped here."""
+    """Render cards of (name, value, detail), which are escaped here."""
     html = "".join(
         f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b>'
         + (f"<small>{text(detail)}</small></div>" if detail else "</div>")
@@ -98,7 +98,7 @@ def events_table(events: Iterable[EventPoint]) -> str:
 
 
 def settings_table(settings: Sequence[dict[str, Any]], more: Callable[[dict[str, Any]], str] = lambda _: "") -> str:
-    """`more`: what is told of a setting behind its reason, as HTML."""
+    """Render settings. `more`: HTML that follows the reason of a setting."""
     rows = [
         [
             text(s.get("name")),

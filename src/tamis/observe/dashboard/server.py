@@ -128,7 +128,7 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def __init__(self, host: str, listening: socket.socket, watcher: Watcher, token: str = "", parent: int = 0) -> None:
-        """`parent`: the process with which this one ends."""
+        """Create the server; it ends with the process `parent`."""
         super().__init__((host, 0), Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -168,7 +168,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """While a page is being answered the server does not end."""
+        """Keep the server running while a page is being answered."""
         with self._change:
             self._n_asking += 1
         try:
@@ -312,7 +312,7 @@ def _files() -> dict[str, tuple[str, bytes]]:
 
 
 def serve(server: Server) -> None:
-    """Until Ctrl-C, SIGTERM, or the end of the parent."""
+    """Serve until Ctrl-C, SIGTERM, or the end of the parent."""
     signal.signal(signal.SIGTERM, server.end_soon)
     threading.Thread(target=server.serve_forever, args=(60.0,), daemon=True).start()
     try:

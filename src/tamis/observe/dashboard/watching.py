@@ -45,7 +45,7 @@ class Watcher:
         self._lock = threading.Lock()
 
     def news(self, range_: str, seen: str, now_s: float | None = None) -> dict[str, Any]:
-        """Fragments that changed since the version `seen`, and the version to be given the next time."""
+        """Return the fragments that changed since the version `seen`, and the next version to ask for."""
         name = range_ if range_ in RANGES else "all"
         boot, _, number = seen.partition(".")
         since = int(number) if boot == self._boot and number.isdecimal() and len(number) < 18 else -1

@@ -169,7 +169,7 @@ class MetricsEndpoint:
         connection.client.close()
 
     def _reply(self, request: bytes) -> tuple[str, str, bytes]:
-        """Status, type and body of the answer."""
+        """Return status, type and body of the answer."""
         plain = "text/plain; charset=utf-8"
         lines = request.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")

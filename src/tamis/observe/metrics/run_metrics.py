@@ -200,7 +200,7 @@ _GPUS: Table = (
 
 
 def _families(table: Table, rows: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterable[MetricFamily]:
-    """`rows`: labels and values of each stage, each GPU, or of the whole run."""
+    """Yield metric families. `rows`: labels and values of each stage, each GPU, or of the whole run."""
     for name, help_, label, columns in table:
         family = MetricFamily(name, help_)
         for labels, values in rows:

@@ -72,7 +72,7 @@ def _pair(*sections: str) -> str:
 
 
 def _bounded(sections: list[str]) -> list[str]:
-    """Largest parts go until the rest can be mailed; a run that names things sensibly is far below."""
+    """Drop the largest parts until the rest can be mailed."""
     sections = list(sections)
     while sum(len(part.encode("utf-8", "backslashreplace")) for part in sections) > MAX_BYTES:
         largest = max(range(len(sections)), key=lambda i: len(sections[i]))

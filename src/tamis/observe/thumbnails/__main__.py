@@ -70,7 +70,7 @@ def _row(path: str, number: int) -> dict[str, Any] | None:
 
 
 def _thumbnail(row: dict[str, Any]) -> str:
-    """Base64 of a JPEG; "" where the image cannot be decoded, or takes too much for this."""
+    """Return a JPEG as base64; "" if the image cannot be decoded, or takes too much memory."""
     from PIL import Image
 
     from tamis.images.decode import decode, looks_of, read_span, scale_of

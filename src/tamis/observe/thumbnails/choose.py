@@ -60,7 +60,7 @@ def is_about_images(folder: Path, reader: str = _READER) -> bool:
 
 
 def choose(folder: Path) -> list[Sheet]:
-    """Sheets of the run directory `folder`: kept ones first, then rule by rule in the order in which they are met."""
+    """Return the sheets of the run directory `folder`: kept ones first, then rule by rule as they are met."""
     try:
         paths = input_paths(folder)
     except TamisError:
@@ -70,7 +70,7 @@ def choose(folder: Path) -> list[Sheet]:
 
 
 def spread(items: Sequence[T], n: int) -> list[T]:
-    """At most `n` of them, evenly.
+    """Return at most `n` of the items, evenly spread.
 
     >>> spread("abcdefgh", 3), spread("ab", 3)
     (['a', 'c', 'f'], ['a', 'b'])
@@ -79,7 +79,7 @@ def spread(items: Sequence[T], n: int) -> list[T]:
 
 
 def outputs(folder: Path, suffix: str) -> list[str]:
-    """Files of the output whose run directory is `folder`, in order; those in a bucket where the output lies there."""
+    """Return the output files of the run directory `folder`, in order; those in a bucket if the output is there."""
     try:
         stages = read_plan(folder).stages
         places = {v for stage in stages for v in stage.params.values() if isinstance(v, str)}
@@ -129,7 +129,7 @@ def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, A
 
 
 def by_rule(found: Iterable[tuple[tuple[str, str], T]]) -> dict[tuple[str, str], list[T]]:
-    """By stage and rule: the first few of each of the first rules."""
+    """Group by stage and rule: the first few of each of the first rules."""
     some: dict[tuple[str, str], list[T]] = {}
     for key, one in found:
         if (key in some or len(some) < MAX_RULES) and len(some.setdefault(key, [])) < MAX_PER_RULE:

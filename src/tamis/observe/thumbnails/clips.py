@@ -36,7 +36,7 @@ def is_about_videos(folder: Path) -> bool:
 
 
 def clip_sheets(folder: Path) -> list[dict[str, Any]]:
-    """Sheets of the run directory `folder`, as the page takes them: kept clips first, then rule by rule."""
+    """Return the sheets of the run directory `folder` for the page: kept clips first, then rule by rule."""
     from tamis.observe.verdicts import input_paths
 
     try:
@@ -104,7 +104,7 @@ def _figure(row: Mapping[str, Any], value: str, videos: set[str], until: float) 
 
 
 def _thumbnail(row: Mapping[str, Any], videos: set[str]) -> str:
-    """Base64 of a JPEG; "" where it cannot be made, takes too much, or is of a file that the run did not read."""
+    """Return a JPEG as base64; "" if it cannot be made, takes too much, or is of a file that the run did not read."""
     from tamis.stores.urls import path_of
     from tamis.video.previews import thumbnail
 

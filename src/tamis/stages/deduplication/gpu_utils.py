@@ -13,7 +13,7 @@ def align_down_to_256(memory_size: int) -> int:
 
 
 def get_device_free_memory() -> int:
-    """Bytes that are free on the first GPU; UsageError where there is none."""
+    """Return the free bytes of the first GPU; raise UsageError without one."""
     from tamis.memory.gpu import find_gpus
 
     source = find_gpus()

@@ -58,7 +58,7 @@ def square(where: Where, side: int) -> np.ndarray[Any, Any]:
 def each(
     found: list[Where], make: Callable[[Where], T], at_once: int, pool: ThreadPoolExecutor | None
 ) -> Iterator[list[T | ImageFault]]:
-    """`make` of every image, `at_once` together, in their order; with a pool the next two chunks are made meanwhile."""
+    """Yield `make` of every image in order, `at_once` together; a pool works two chunks ahead."""
 
     def one(where: Where) -> T | ImageFault:
         try:

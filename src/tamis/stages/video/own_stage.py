@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
 
 
 def _column(values: list[Any]) -> Any:
-    """Vectors in their own precision, where all that are there are numpy's; others as Python has them."""
+    """Return vectors in their own precision if all are numpy's; others as Python has them."""
     if all(v is None or (isinstance(v, np.ndarray) and v.ndim == 1) for v in values):
         return pa.array(values)
     return list(map(_plain, values))

@@ -92,7 +92,7 @@ class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
     def _of_each(
         self, batch: DocumentBatch, columns: Iterable[Iterable[Any]], work: Callable[..., T]
     ) -> tuple[DocumentBatch, list[T]]:
-        """`work` of every row, called with its values of these columns, and the rows where nothing was at fault.
+        """Call `work` with the values of these columns of every row; return the results and the rows without a fault.
 
         The others go to quarantine.
         """
@@ -121,7 +121,7 @@ class NetworkStage(VideoStage):
     def _load(self) -> None: ...
 
     def _weight_bytes(self) -> int:
-        """Bytes of the weights, where they are on this machine already. Must not fetch anything; may fail."""
+        """Return the bytes of the weights if they are on this machine. Must not fetch anything; may fail."""
         return 0
 
     def least_bytes(self) -> int:

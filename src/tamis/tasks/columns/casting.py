@@ -28,7 +28,7 @@ MAX_LIST_ITEMS = (1 << 31) - 1
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with exactly the columns of `schema`, widened; missing columns are null, unknown ones an error."""
+    """Cast `table` to exactly the columns of `schema`, widened; missing ones are null, unknown ones an error."""
     if unknown := [name for name in table.column_names if name not in schema.names]:
         raise FormatError(f"column {unknown[0]!r} is not in the schema ({', '.join(schema.names)}); add or drop it")
     columns = []
@@ -58,7 +58,7 @@ def _cast_column(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArra
 
 
 def widen(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """`array` as `target`. ValueError (ArrowInvalid) when that is no widening or a value would change."""
+    """Cast `array` to `target`; raise ValueError (ArrowInvalid) if that is no widening or a value would change."""
     source = array.type
     if source == target:
         return array
@@ -189,7 +189,7 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field, bad: dict[int, str
 
 
 def convert(value: Any, target: pa.DataType) -> Any:
-    """`value` as a Python value of `target`, or ValueError when that would lose something."""
+    """Convert `value` to a Python value of `target`; raise ValueError if that would lose something."""
     if value is None:
         return None
     if is_text(target):
@@ -305,7 +305,7 @@ def _is_list_view(kind: pa.DataType) -> bool:
 
 
 def _wide(values: pa.Array) -> pa.Array:
-    """Texts and bytes with 64-bit offsets: long ones that are repeated often would not fit 32-bit ones."""
+    """Use 64-bit offsets for texts and bytes: long ones that are repeated often would not fit 32-bit ones."""
     if pa.types.is_string(values.type):
         return values.cast(pa.large_string())
     return values.cast(pa.large_binary()) if pa.types.is_binary(values.type) else values
@@ -319,7 +319,7 @@ def _without_runs(array: pa.Array) -> pa.Array:
 
 
 def _plain_struct(array: pa.Array) -> pa.Array:
-    """`flatten` makes the fields of a null struct null."""
+    """Convert a struct; `flatten` makes the fields of a null struct null."""
     children = [plain_array(child) for child in array.flatten()]
     fields = [array.type.field(i).with_type(child.type).with_nullable(True) for i, child in enumerate(children)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())

@@ -105,7 +105,7 @@ def note_shares(
 def note_sizes(
     record: Record, settings: RunSettings, inputs: Inputs, config: Config, n_segments: int, scratch: str
 ) -> None:
-    """Sizes of what is held or handed over."""
+    """Note the sizes of buffers and queues."""
     if settings.blocksize is not None:
         by = settings.origin("blocksize")
     else:

@@ -108,7 +108,7 @@ def share_budget(
 
 
 def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> None:
-    """Before anything is loaded: what stages (name, bytes) take at least must fit.
+    """Check, before anything is loaded, that the minimum of the stages (name, bytes) fits.
 
     Measured figures decide later, in `share_budget`.
     """

@@ -43,7 +43,7 @@ class Committer:
     def __init__(
         self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None], remote: BucketOutput | None = None
     ) -> None:
-        """`remote`: where the output lies, if that is a bucket."""
+        """Create the committer. `remote`: the output, if it is in a bucket."""
         self.output, self.quarantine, self.log, self._wake, self._remote = output, quarantine, log, wake, remote
         self._jobs: queue.SimpleQueue[CommitPartition | ReplaceFile | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()

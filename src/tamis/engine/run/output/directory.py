@@ -164,7 +164,7 @@ class RunDir(files.Closing):
         return self
 
     def check_links(self) -> None:
-        """RunConflict where nothing could be committed.
+        """Raise RunConflict if nothing could be committed.
 
         Not asked of who only opens: what is finished may have been copied anywhere.
         """
@@ -261,7 +261,7 @@ class RunDir(files.Closing):
             self.remote.keep(name, json.dumps(data, indent=1).encode())
 
     def keep_files(self, *names: str) -> None:
-        """Files and folders of the run directory, as they are now, into the bucket.
+        """Copy files and folders of the run directory, as they are now, into the bucket.
 
         Nothing where the output is a folder.
         """
@@ -422,7 +422,7 @@ class RunDir(files.Closing):
         os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
 
     def forget(self, everything: bool = True) -> None:
-        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else.
+        """Remove, for --fresh, what the log says Tamis wrote, and the run directory; nothing else.
 
         Not `everything`: of this run alone, and what a workflow keeps beside its last run stays.
 

@@ -123,7 +123,7 @@ def can_join_again(base: str, option: str) -> bool:
 
 
 def _missing(base: str, shard: Shard) -> Iterator[str]:
-    """Output files of a shard that are not where it wrote them."""
+    """Yield output files of a shard that are missing where it wrote them."""
     with _opened(base, shard) as run_dir:
         remote = run_dir.remote
         for file in run_dir.files().values():

@@ -68,7 +68,7 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         return batch.filter(~is_removed)
 
     def _read(self) -> tuple[Any, Any]:
-        """Sorted 128-bit hashes of the ids, in two halves."""
+        """Read the sorted 128-bit hashes of the ids, in two halves."""
         from tamis.formats.parquet.format import open_file
 
         parts = [_hashed(sorted(self._ids_to_remove))]

@@ -169,7 +169,7 @@ def _store_if_worth(cache: VectorCache, batch: DocumentBatch, computed: dict[int
 
 
 def as_column(vectors: list[Any]) -> Any:
-    """Vectors of one length as a column of lists."""
+    """Return the vectors of one length as a column of lists."""
     if not vectors:
         return pa.array([], pa.list_(pa.float32()))
     flat = np.ascontiguousarray(np.stack(vectors), np.float32)

@@ -83,7 +83,7 @@ class ClipVision:
         return lambda: both
 
     def forward(self, pixels: Any) -> Any:
-        """uint8 [n, side, side, 3] on the device to unit vectors in float32, there too."""
+        """Embed uint8 [n, side, side, 3] on the device as unit vectors in float32."""
         planes = ((pixels.permute(0, 3, 1, 2).float() - self._shift) / self._scale).to(self.dtype)
         return torch.nn.functional.normalize(self.model(pixel_values=planes).image_embeds.float(), dim=-1)
 
@@ -172,7 +172,7 @@ def _config(folder: folders.ModelFolder) -> Any:
 
 
 def normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each colour, from the folder, or OpenAI's."""
+    """Return mean and deviation of each colour, from the folder, or OpenAI's."""
     path = folder.path / "preprocessor_config.json"
     config = folders.read_json(path) if path.exists() else {}
     mean, std = config.get("image_mean") or _MEAN, config.get("image_std") or _STD

@@ -38,7 +38,7 @@ _MESSAGES = ("", "a", " a", "Z.", "1", "\n", "\u4e00", "\u0416")  # that have no
 
 
 def prompts(policy: str | None) -> list[str]:
-    """Prompts that share the common prefix and suffix of all prompts."""
+    """Return the prompts that share the common prefix and suffix of all prompts."""
     return [format_aegis(message, policy) for message in _MESSAGES]
 
 

@@ -101,7 +101,7 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Parameters of the model stage."""
+        """Return the parameters of the model stage."""
         return {
             "cache_dir": self.cache_dir,
             "hf_token": self.hf_token,
@@ -115,7 +115,7 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
         }
 
     def wanted_labels(self) -> list[Any]:
-        """`filter_by`, as the model says its labels."""
+        """Return `filter_by` in the labels of the model."""
         return list(self.filter_by or [])
 
     def filter_by_category(self, value: Any) -> bool:
@@ -245,7 +245,7 @@ class ClassifierModelStage(ModelStage):
         self._kind = "single"
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Labels that config.json does not have are refused before a worker loads weights."""
+        """Reject labels that config.json does not have before a worker loads weights."""
         if self._wanted and len(labels := self._find().labels) > 1:
             refuse_unknown(self._wanted, labels, self.model_identifier)
         super().setup_on_node(node_info, worker_metadata)
@@ -304,7 +304,7 @@ class ClassifierModelStage(ModelStage):
 
 
 def softmax(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Probabilities, one row per document."""
+    """Return probabilities, one row per document."""
     if not len(rows):
         return rows.astype(np.float64)
     powers = np.exp(rows.astype(np.float64) - rows.max(1, keepdims=True))

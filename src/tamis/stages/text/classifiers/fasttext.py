@@ -55,7 +55,7 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return of_file(self.model_path) or ""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Before workers are forked: they share the mapped file."""
+        """Map the file before workers are forked, so that they share it."""
         self.setup()
 
     def setup(self, worker_metadata: Any = None) -> None:
@@ -68,7 +68,7 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._model = model
 
     def want_labels(self, labels: list[Any]) -> None:
-        """Labels by which a later stage will keep documents.
+        """Note the labels by which a later stage keeps documents.
 
         Those that the model does not have are refused when it is loaded.
         """

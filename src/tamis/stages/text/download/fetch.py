@@ -101,7 +101,7 @@ def fetch_bytes(url: str, max_bytes: int, policy: FetchPolicy = USUAL) -> bytes:
 
 
 def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) -> bytes:
-    """`length` bytes of `url` from `start` on. A server that knows no ranges is read up to there, in little memory."""
+    """Fetch `length` bytes of `url` from `start` on; a server without ranges is read up to there, in little memory."""
     check_url(url, policy.schemes)
 
     def attempt() -> bytes:
@@ -127,7 +127,7 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
 
 
 def check_url(url: str, schemes: tuple[str, ...]) -> None:
-    """URLs may come from an untrusted index: file:, ftp: and the like are refused."""
+    """Reject file:, ftp: and similar URLs, which may come from an untrusted index."""
     try:
         parts = urlsplit(url)
         is_allowed = parts.scheme.lower() in schemes and bool(parts.hostname) and parts.port != 0
@@ -216,7 +216,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _opener(schemes: tuple[str, ...]) -> urllib.request.OpenerDirector:
-    """Speaks HTTP and nothing else: the usual opener would also read local files."""
+    """Return an opener that speaks HTTP only: the usual one would also read local files."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -375,7 +375,7 @@ class _PartFile:
 
 
 def _content_range(headers: Any) -> tuple[int, int] | None:
-    """(first byte, length of the whole) of `Content-Range: bytes 10-19/20`."""
+    """Parse (first byte, length of the whole) from `Content-Range: bytes 10-19/20`."""
     first, length = _first_byte(headers), _number(headers.get("Content-Range", "").rpartition("/")[2])
     return (first, length) if first is not None and length is not None else None
 

@@ -74,7 +74,7 @@ def _compare(source: S3Source, path: str) -> None:
 def fetch_span(
     url: str, offset: int, n_bytes: int, timeout_s: float | None = None, n_attempts: int | None = None
 ) -> bytes:
-    """Bytes of an object from `offset` on, fewer where it ends. None: the store's own setting."""
+    """Fetch bytes of an object from `offset` on, fewer at its end. None: the store's own setting."""
     name, key = _place(url)
     policy = POLICY if n_attempts is None else replace(POLICY, n_tries=n_attempts, first_s=_PAUSE_S)
     try:

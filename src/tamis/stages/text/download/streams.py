@@ -65,7 +65,7 @@ class Decoded(Closing):
         return self.base + round(offset * ratio), max(1, round(n_bytes * ratio))
 
     def read(self, n_bytes: int) -> bytes:
-        """Exactly `n_bytes`, fewer only at the end or before a fault."""
+        """Read exactly `n_bytes`, fewer only at the end or before a fault."""
         parts: list[bytes] = []
         while n_bytes > 0 and self._fill():
             part = self._ready[self._at : self._at + n_bytes]

@@ -23,7 +23,7 @@ def check_s5cmd_installed() -> bool:
 
 
 def remove_control_characters(text: str) -> str:
-    r"""`text` without characters of the Unicode category "other" (control, format, unassigned), line ends among them.
+    r"""Return `text` without characters of the Unicode category "other" (control, format, ...), line ends included.
 
     >>> remove_control_characters("a\x00b\u200bc\n")
     'abc'
@@ -32,7 +32,7 @@ def remove_control_characters(text: str) -> str:
 
 
 def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
-    """((name, code, score),): the language of plain text or HTML.
+    """Detect the language of plain text or HTML, as ((name, code, score),).
 
     Name "UNKNOWN" and code "un" if it is unknown.
 
@@ -53,7 +53,7 @@ def _beginning(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Text without markup. By a parser: patterns for tags take forever on pages that are made to that end."""
+    """Return the text without markup, by a parser: tag patterns take forever on pages made for that."""
     if "<" not in text:
         return text
     html2text = optional("resiliparse.extract.html2text", "telling the language of pages", "html")

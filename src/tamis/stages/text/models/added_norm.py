@@ -20,7 +20,7 @@ _MOST = 2048  # values of a row: they are held in registers
 def added_norm(
     x: torch.Tensor, y: torch.Tensor, norm: tuple[torch.Tensor, torch.Tensor], eps: float, fused: bool
 ) -> torch.Tensor:
-    """Layer norm of x + y (both [rows, width], contiguous) with the weight and bias `norm`.
+    """Compute the layer norm of x + y (both [rows, width], contiguous) with the weight and bias `norm`.
 
     `fused`: what `can_be_fused` said; then it is called inside `in_turn_with_torch`.
     """

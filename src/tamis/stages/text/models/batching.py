@@ -52,7 +52,7 @@ class Shape:
         return each
 
     def rows(self, length: int) -> int:
-        """Texts of this padded length in one batch: at least one, however long it is."""
+        """Return the texts of this padded length in one batch: at least one, however long it is."""
         return max(1, min(self.max_rows, self.max_tokens // length))
 
     def key(self, batch: TokenBatch) -> int:
@@ -76,7 +76,7 @@ def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) 
 
 
 def ordered(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> list[int]:
-    """Positions in the order in which batches take them."""
+    """Return the positions in the order in which batches take them."""
     order = list(range(len(lengths)) if at is None else at)
     return order if shape.in_order else sorted(order, key=lengths.__getitem__, reverse=True)  # equal ones as they come
 

@@ -134,7 +134,7 @@ class Allowance:
             self._clean[key] = 0
 
     def _most(self, key: int) -> float:
-        """Just below where this length failed, or a shorter one, of which a token takes no more."""
+        """Return a size just below where this length, or a shorter one, failed."""
         failed = [n for k, n in self._failed_at.items() if k <= key]
         return min(self.shape.max_tokens, min(failed, default=math.inf) * _BELOW_FAILURE)
 
@@ -153,7 +153,7 @@ class PreparedInputs:
         self._prepare, self._made = prepare, dict[int, tuple[TokenBatch, Any]]()
 
     def make(self, lengths: list[int], allowance: Allowance, n: int) -> None:
-        """`n` batches, those with which `run_batches` begins unless one of them fails."""
+        """Make `n` batches, those with which `run_batches` begins unless one of them fails."""
         order, begin = ordered(lengths, allowance.shape), 0
         while begin < len(order) and len(self._made) < n:
             batch = _allowed(lengths, order, begin, allowance)
@@ -173,7 +173,7 @@ def run_batches(
     device: Device,
     cut: Callable[[int], int] | None = None,
 ) -> Iterator[tuple[list[int], Any]]:
-    """`run` over all texts, in batches that fit: (positions, what it gave), every position once.
+    """Yield (positions, result of `run`) over all texts, in batches that fit; every position once.
 
     `cut` makes the text at a position shorter, where that text does not fit alone, and returns its new length (the old
     one: it cannot be cut any further); without it that is an error. `lengths` is changed accordingly.
@@ -242,7 +242,7 @@ class TorchDevice:
     """A core (`cpu`) or the first GPU that this process may see (`cuda`), through torch."""
 
     def __init__(self, kind: str, limit: DeviceLimit | None = None) -> None:
-        """`limit`: what this process may take of a GPU's memory; more fails here, and not in another process."""
+        """Create the device. `limit`: what this process may take of a GPU's memory; more fails here."""
         self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
@@ -252,7 +252,7 @@ class TorchDevice:
         self.name = "the CPU" if kind == "cpu" else f"GPU {device} ({torch.cuda.get_device_name(0)})"
 
     def shape(self, max_rows: int, packed: bool, in_order: bool, width: int = GPU_WIDTH) -> Shape:
-        """Batches that are as fast as any on such a device.
+        """Return the shape of batches that are as fast as any on such a device.
 
         `width`: values of a hidden state; a narrow model is done with a token sooner, and takes more of them at once,
         so that the host has as long for the next batch.
@@ -270,7 +270,7 @@ class TorchDevice:
 
     @contextmanager
     def turn(self) -> Iterator[Work]:
-        """Around all batches of a partition: who shares a device has it alone meanwhile.
+        """Hold the device for all batches of a partition; who shares it waits meanwhile.
 
         It is passed on when the last batch (of a narrow model: the last ones) is still at work, so that the next one
         has its first batch ready in time; results are fetched after this block.
@@ -299,7 +299,7 @@ class TorchDevice:
 
 
 def choose_device(wants_gpu: bool) -> str:
-    """`cuda` for a stage that asks for a GPU and sees one; `cpu` else. Imports torch, so only workers call it."""
+    """Return `cuda` for a stage that requests a GPU and sees one, else `cpu`. Imports torch: for workers only."""
     if not wants_gpu:
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -52,7 +52,7 @@ class Distances:
 
 
 def distances(limit: int, buckets: int, max_distance: int) -> Distances:
-    """Rows as transformers computes them: `buckets` each side, the nearer half one by one, the rest logarithmically."""
+    """Return rows as transformers computes them: `buckets` each side, the nearer half linear, the rest logarithmic."""
     middle = buckets // 2
     d = torch.arange(-limit, limit + 1)
     size = torch.where(d.abs() < middle, torch.tensor(middle - 1), d.abs())

@@ -103,7 +103,7 @@ class FastTextModel:
         k: int = 1,
         threshold: float = 0.0,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """`predict_ids` for the bytes starts[i]:ends[i] of each row instead of whole rows."""
+        """Compute `predict_ids` for the bytes starts[i]:ends[i] of each row instead of whole rows."""
         from tamis.kernels.text.fasttext_kernels import END_OF_LINE, predict
 
         file = self._file
@@ -120,7 +120,7 @@ class FastTextModel:
 
 
 def _aligned(n_items: int, dtype: type[np.generic]) -> NDArray[np.generic]:
-    """Zeros that begin with a line of the cache, so that a slot of 64 bytes is in one."""
+    """Return zeros aligned with a line of the cache, so that a slot of 64 bytes is in one."""
     item = np.dtype(dtype).itemsize
     whole = np.zeros(n_items * item + 64, np.uint8)
     begin = -whole.ctypes.data % 64

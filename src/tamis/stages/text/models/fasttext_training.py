@@ -167,7 +167,7 @@ def _label_names(labels: Sequence[str]) -> list[str]:
 def _words(
     data: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any], min_count: int
 ) -> list[tuple[bytes, int]]:
-    """Words and their counts, the most frequent first; and the one that ends every text."""
+    """Return words and their counts, the most frequent first; and the one that ends every text."""
     counts: Counter[bytes] = Counter()
     for a, b in zip(starts.tolist(), ends.tolist(), strict=True):
         counts.update(_SPACES.split(data[a:b].tobytes()))

@@ -156,7 +156,7 @@ def _endings(with_code: bool) -> tuple[str, ...]:
 
 
 def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -> int:
-    """Tokens of a text that a model gets: as many as are wanted, or as it takes; never more than it has positions for.
+    """Return the tokens of a text that a model gets: as requested, within the positions it has.
 
     >>> most_tokens({"model_type": "bert", "max_position_embeddings": 512}, 1024, 512)
     512

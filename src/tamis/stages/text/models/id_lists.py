@@ -24,7 +24,7 @@ class IdLists(NamedTuple):
 
 
 def joined(parts: Sequence[IdLists], n_rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(offsets, ids) of a column.
+    """Return (offsets, ids) of a column.
 
     A row may be in several parts, with a list that is not empty in one of them; in none: it is empty.
     """

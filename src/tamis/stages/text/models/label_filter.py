@@ -37,7 +37,7 @@ def has_one_of(label: Any, labels: Sequence[Any]) -> bool:
 
 
 def refuse_unknown(wanted: Sequence[Any], known: Sequence[Any], model: str) -> None:
-    """Labels to keep that a model never gives would drop every document, or those that are meant.
+    """Reject labels that a model never gives: they would drop every document, or those that are meant.
 
     `known`: empty for a model that gives numbers.
     """

@@ -128,7 +128,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Files are fetched and looked at.
+        """Fetch and check the files.
 
         Without a GPU the network is loaded here, once: workers are forked from this process and share its pages. With
         one it is not: CUDA does not survive a fork.
@@ -138,7 +138,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self.setup()
 
     def want_labels(self, labels: list[Any]) -> None:
-        """Labels by which a later stage will keep documents.
+        """Note the labels by which a later stage keeps documents.
 
         Those that its model does not have are refused as soon as that is known.
         """
@@ -182,7 +182,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         )
 
     def _loaded(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
-        """`load`.
+        """Return the loaded network.
 
         A GPU without room for the weights is an error of its own: more memory of this machine would not help.
         """
@@ -354,7 +354,7 @@ class Tokenized:
 
 
 def _existing(batch: DocumentBatch, field: str) -> list[Any]:
-    """Token ids that the input brought along (use_existing_tokens), without the padding that attention_mask marks."""
+    """Return token ids of the input (use_existing_tokens), without the padding that attention_mask marks."""
     has_mask = ATTENTION_MASK in batch.get_columns()
     masks = batch.values(ATTENTION_MASK) if has_mask else [None] * batch.num_items
     results: list[Any] = []
@@ -371,7 +371,7 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
 
 
 def as_lists(rows: list[Any], dtype: Any) -> pa.Array:
-    """Arrays of numbers of one type as a column of lists of that type.
+    """Return arrays of numbers of one type as a column of lists of that type.
 
     Also where there is none: a column has one type, however documents are cut.
     """

@@ -66,7 +66,7 @@ class Encoder:
             self._packed, self._own = None, model.to(device.kind, self.dtype).eval()
 
     def prepare(self, texts: Tokens, batch: TokenBatch) -> PackedTexts | PaddedTexts:
-        """Texts as `pooled` takes them; the device is not needed for that."""
+        """Prepare texts for `pooled`, without the device."""
         if self._kind is None or self._packed is None:
             return PaddedTexts(texts, batch, self.device.kind, longest=self.longest)
         packed = self._kind[0](texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
@@ -129,7 +129,7 @@ class PaddedTexts:
         self._both = ready(ids, device), ready(mask, device)
 
     def moved(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids and mask on the device."""
+        """Move token ids and mask to the device."""
         ids, mask = self._both
         return moved(ids, self._device), moved(mask, self._device)
 

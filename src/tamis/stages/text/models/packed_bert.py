@@ -99,7 +99,7 @@ class PackedBert:
         self._layers = [_BertLayer(weights, f"encoder.layer.{i}.") for i in range(config.num_hidden_layers)]
 
     def encode(self, packed: Packed) -> torch.Tensor:
-        """Hidden states of the last layer, one row per packed token. Rows after the last text are padding."""
+        """Return hidden states of the last layer, one row per packed token; rows after the last text are padding."""
         with torch.inference_mode(), in_turn_with_torch(self.device):
             longest = max((n for _, n in packed.spans), default=0)
             packed = packed.to(self.device)

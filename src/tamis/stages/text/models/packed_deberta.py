@@ -120,7 +120,7 @@ class PackedDeberta:
                 layer.position_queries = attention.paired(layer.position_queries)
 
     def encode(self, packed: Packed) -> torch.Tensor:
-        """Hidden states of the last layer, one row per packed token. Rows between texts mean nothing."""
+        """Return hidden states of the last layer, one row per packed token; rows between texts mean nothing."""
         with torch.inference_mode(), in_turn_with_torch(self.device):
             packed = packed.to(self.device)
             x = _norm(F.embedding(packed.tokens, self._words), self._first_norm, self.eps)

@@ -71,7 +71,7 @@ class PackedLlama:
         return len(text) - n if n and len(text) > n and np.array_equal(text[:n], self.head) else len(text)
 
     def read(self, texts: Sequence[np.ndarray[Any, Any]], total: int = 0, answers: bool = False) -> PackedState:
-        """Texts (at least one token each), as one row of at least `total` tokens.
+        """Read texts (at least one token each) as one row of at least `total` tokens.
 
         `answers`: more tokens will follow them.
         """

@@ -90,7 +90,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return {**self.__dict__, "_tokenizer": None}
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Before workers are forked: they share what is loaded here."""
+        """Load the tokenizer before workers are forked, so that they share it."""
         self.setup()
 
     def setup(self, worker_metadata: Any = None) -> None:
@@ -197,7 +197,7 @@ class Tokenizer:
         return common_ends(self._encode(texts))
 
     def column(self, texts: pa.Array, max_chars: int | None = None) -> pa.Array:
-        """Token ids as a column of lists; null where there is no text."""
+        """Return token ids as a column of lists; null where there is no text."""
         from tamis.kernels.buffers import string_buffers
         from tamis.stages.text.models.id_lists import joined
 

@@ -27,7 +27,7 @@ def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") 
 
 
 def check_max_chars(who: str, max_chars: int | None) -> None:
-    """UsageError where a limit of characters is none: -5 would leave out the last five, 0 everything."""
+    """Raise UsageError for a limit of characters below 1: -5 would leave out the last five, 0 everything."""
     check_optional_integer(max_chars, f"{who}: max_chars")
 
 

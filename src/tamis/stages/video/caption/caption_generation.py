@@ -83,7 +83,7 @@ class CaptionGenerationStage(ChatModelStage):
         return batch.with_column(CAPTIONS, pa.array(captions, pa.list_(pa.large_string())))
 
     def _together(self, rows: list[Any], found: list[Any]) -> Iterator[list[tuple[int, int, Question]]]:
-        """Windows to be asked about together: (clip, window, question).
+        """Yield windows for one call of the model: (clip, window, question).
 
         A clip that cannot be decoded is noted in `found`.
         """

@@ -94,7 +94,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
         return split_rows(batch, spans)
 
     def scenes(self, path: str, duration_s: float) -> list[Span]:
-        """Scenes of a video, in seconds. VideoFault where nothing can be decoded."""
+        """Return the scenes of a video, in seconds; raise VideoFault if nothing can be decoded."""
         times = array("d")
         frames = Frames(path)
 

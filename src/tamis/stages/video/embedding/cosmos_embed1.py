@@ -55,7 +55,7 @@ class CosmosEmbed1FrameCreationStage(VideoStage):
 
 
 def eight_times(start_s: float, end_s: float, fps: float) -> list[float]:
-    """Eight times, spread over all that a rate gives, the last one too.
+    """Return eight times, spread over all that a rate gives, with the last one.
 
     >>> eight_times(0.0, 10.0, 2.0)[:2], eight_times(0.0, 10.0, 2.0)[-1], len(eight_times(0.0, 0.3, 2.0))
     ([0.0, 1.5], 9.5, 8)

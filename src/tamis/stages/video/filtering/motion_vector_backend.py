@@ -63,7 +63,7 @@ def motion_vectors_to_flowfield(
 def decode_for_motion(
     video: str | os.PathLike[str], thread_count: int = 4, target_fps: float = 2.0, target_duration_ratio: float = 0.5
 ) -> DecodedData:
-    """Vectors of a video or clip.
+    """Decode the motion vectors of a video or clip.
 
     Videos are decoded in one thread whatever `thread_count` says: vectors do not depend on it.
     """

@@ -144,7 +144,7 @@ class ClipFilesStage(VideoStage):
             return exc
 
     def _wrong_name(self, row: dict[str, Any]) -> VideoFault | None:
-        """Files are called by what records say: one that is no plain name could lead out of the output."""
+        """Return the fault of a name that is not plain: names come from records and could lead out of the output."""
         if not _is_plain_name(row["id"]):
             return VideoFault(
                 f"its id is no name of a file: {row['id']!r:.100}; expected letters and digits, as a splitter gives"
@@ -194,7 +194,7 @@ class ClipFilesStage(VideoStage):
         written.text(os.path.join(self._folder("metas", "v0"), f"{row['id']}.json"), plain)
 
     def _embeddings(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
-        """Ids and vectors of the clips, for a search; in one file, named after them."""
+        """Write ids and vectors of the clips, for a search; in one file, named after them."""
         from tamis.formats.parquet import format as parquet
 
         if rows:

@@ -94,11 +94,11 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
         return ["data"], self._files().output_columns()
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """By hand: the folder is there before the first clip."""
+        """Create the folder, for use outside of a run."""
         os.makedirs(local_output_dir(self.output_path), exist_ok=True)
 
     def process(self, task: Task[Any]) -> Any:
-        """By hand: write the files of some clips. The table is written by a run."""
+        """Write the files of some clips, outside of a run; only a run writes the table."""
         return self._files().process(task)
 
     @staticmethod

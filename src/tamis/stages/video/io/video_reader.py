@@ -34,13 +34,13 @@ class VideoReaderStage(Reader):
     columns_out = FIELDS
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Says what to install where PyAV is missing, before any video is called bad for it."""
+        """Report what to install where PyAV is missing, before any video is called bad for it."""
         from tamis.video.opening import library
 
         library()
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
-        """By hand: one batch per video. FormatError for a file that is none."""
+        """Read one batch per video, outside of a run; raise FormatError for a file that is none."""
         from tamis.formats.table_block import TableBlock
 
         batches = []

@@ -46,7 +46,7 @@ class Captioner(ChatModel):
     auto_class, lacks = "AutoModelForImageTextToText", "no model that answers about images"
 
     def _read_texts(self, folder: folders.ModelFolder) -> None:
-        """Qwen's tokenizers, for we make the patches ourselves; the model's own processor for others."""
+        """Load Qwen's tokenizers, whose patches are made here; the model's own processor for others."""
         self.kind = str(folder.config.get("model_type", ""))
         self._processor: Any = None
         if self.kind in (*_AS_VIDEO, *_AS_IMAGES):
@@ -76,7 +76,7 @@ class Captioner(ChatModel):
         return self._said(self._chat(questions) if self._processor is not None else self._patched(questions))
 
     def _chat(self, questions: Sequence[Question]) -> dict[str, Any]:
-        """By the model's own processor: images in the order of time, then the question."""
+        """Return the message for the model's own processor: images in the order of time, then the question."""
         from PIL import Image
 
         chats = [

@@ -116,7 +116,7 @@ def network() -> Any:
             self.cls_layer1, self.cls_layer2 = nn.Linear(1024, 1), nn.Linear(1024, 1)  # the second is another output
 
         def forward(self, frames: Any) -> Any:
-            """Probabilities [B, T] of uint8 frames [B, T, 27, 48, 3]."""
+            """Compute probabilities [B, T] of uint8 frames [B, T, 27, 48, 3]."""
             x = frames.permute(0, 4, 1, 2, 3).to(self.fc1.weight.dtype) / 255.0
             features = []
             for stack in self.SDDCNN:

@@ -9,7 +9,7 @@ _BEGIN, _END = r"\begin{comment}", r"\end{comment}"
 
 
 def without_comments(text: str) -> str:
-    r"""TeX without its comments; an escaped percent sign is none.
+    r"""Return TeX without its comments; an escaped percent sign is none.
 
     >>> print(without_comments(r"5\% of it% a remark"))
     5\% of it
@@ -20,7 +20,7 @@ def without_comments(text: str) -> str:
 
 
 def _without_blocks(text: str) -> str:
-    """By searching, not with a pattern: one that looks for the end from every beginning can take forever."""
+    """Remove blocks by searching: a pattern that looks for the end from every beginning can take forever."""
     parts, at = [], 0
     while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
         parts.append(text[at:begin])

@@ -69,7 +69,7 @@ def running_text(text: str) -> str:
 
 
 def find_macros(text: str) -> dict[str, str]:
-    r"""Macros without arguments and their expansions.
+    r"""Return the macros without arguments and their expansions.
 
     >>> find_macros(r"\newcommand{\eg}{e.g.} \def\R{\mathbb{R}} \newcommand{\two}[1]{#1}")
     {'\\eg': 'e.g.', '\\R': '\\mathbb{R}'}
@@ -84,7 +84,7 @@ def find_macros(text: str) -> dict[str, str]:
 
 
 def put_in_macros(text: str, macros: dict[str, str]) -> str:
-    """`text` with each macro replaced, twice over (macros use macros).
+    """Replace each macro in `text`, twice over (macros use macros).
 
     As it was where that would make it much longer.
     """

@@ -155,7 +155,7 @@ def _read_tex(paper: Decoded) -> dict[str, bytes]:
 
 
 def _decode(data: bytes) -> str | None:
-    """UTF-8, or what the file itself declares.
+    """Decode UTF-8, or the encoding that the file declares.
 
     For others Latin-1, if it has none of the bytes that are no letters there.
     """

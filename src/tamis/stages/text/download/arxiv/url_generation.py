@@ -33,6 +33,6 @@ class ArxivUrlGenerator(URLGenerator):
 
 
 def _by_year(name: str) -> tuple[int, str]:
-    """Names have two digits for the year: 91 to 99 come before 00."""
+    """Return the sort key of a name with a two-digit year: 91 to 99 come before 00."""
     year = name[10:12]
     return (1900 if year >= "91" else 2000) + int(year) if year.isdecimal() else 0, name

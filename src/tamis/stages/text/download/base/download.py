@@ -126,7 +126,7 @@ def _locked(path: str) -> Iterator[None]:
 
 @contextmanager
 def _one_of(folder: str, n_places: int | None) -> Iterator[None]:
-    """At most `n_places` processes and threads are inside at a time."""
+    """Admit at most `n_places` processes and threads at a time."""
     if n_places is None:
         yield
         return

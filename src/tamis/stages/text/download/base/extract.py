@@ -17,8 +17,8 @@ class DocumentExtractor(Skips, ABC):
 
     @abstractmethod
     def input_columns(self) -> list[str]:
-        """Fields of a record that are looked at."""
+        """Return the fields of a record that are looked at."""
 
     @abstractmethod
     def output_columns(self) -> list[str]:
-        """Fields of a document."""
+        """Return the fields of a document."""

@@ -49,7 +49,7 @@ class DocumentIterator(Skips, ABC):
 
     @abstractmethod
     def output_columns(self) -> list[str]:
-        """Fields of a record."""
+        """Return the fields of a record."""
 
 
 @dataclass(repr=False)

@@ -43,5 +43,5 @@ class Skips:
         self._fault(InputFault("", 0, 0, reason, n=1))
 
     def take_faults(self) -> list[InputFault]:
-        """Faults since the last call."""
+        """Return the faults since the last call."""
         return list(self.__dict__.pop("_faults", ()))

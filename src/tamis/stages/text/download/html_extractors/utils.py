@@ -23,7 +23,7 @@ _OTHER_NAMES = {"NORWEGIAN_BOKMAL": "NORWEGIAN"}
 
 
 def get_stop_list_dict(languages: Sequence[str] | None = None) -> dict[str, frozenset[str]]:
-    """Language (its English name in capitals) -> its stop words; all that are known, or those asked for."""
+    """Map languages (English names in capitals) to stop words; all known ones, or the requested ones."""
     justext = optional("justext", "stop words", "html")
     justext_names = {_key(name): name for name in justext.get_stoplists()}
     requested = [*justext_names, *_OWN] if languages is None else [_key(name) for name in languages]

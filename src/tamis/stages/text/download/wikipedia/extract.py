@@ -37,7 +37,7 @@ class WikipediaExtractor(DocumentExtractor):
     """Keeps prose and headings; templates, tables, references, files and categories go."""
 
     def __init__(self, language: str = "en", limits: ParseLimits = WIKI_LIMITS) -> None:
-        """`limits`: articles beyond them go to quarantine with their title."""
+        """Create the extractor. `limits`: articles beyond them go to quarantine with their title."""
         self._language, self.limits = language, limits
 
     def extract(self, record: dict[str, Any]) -> dict[str, Any] | None:

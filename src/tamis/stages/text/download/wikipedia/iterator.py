@@ -242,7 +242,7 @@ class _PageParser:
     _KEPT = ("title", "ns", "id", "text")
 
     def __init__(self, offset: int, root: bytes = b"") -> None:
-        """`offset`: of the first byte in the file, if it is plain.
+        """Create the iterator. `offset`: that of the first byte in the file, if it is plain.
 
         `root`: parsed before it, where that is not the beginning of a dump.
         """

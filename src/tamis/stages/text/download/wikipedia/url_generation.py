@@ -59,7 +59,7 @@ class WikipediaUrlGenerator(URLGenerator):
         return sorted(set(re.findall(r'href="(\d{8})/?"', page)), reverse=True)
 
     def _files(self, date: str) -> list[str] | None:
-        """URLs of the articles' files; None where the dump is not done with them."""
+        """Return the URLs of the articles' files; None if the dump is not finished."""
         url = f"{self._base()}/{date}/dumpstatus.json"
         try:
             job: dict[str, Any] = json.loads(fetch_bytes(url, _LIST_BYTES))["jobs"][_JOB]
@@ -76,5 +76,5 @@ class WikipediaUrlGenerator(URLGenerator):
 
 
 def _in_order(name: str) -> list[int | str]:
-    """`multistream2` before `multistream10`."""
+    """Return a key that sorts `multistream2` before `multistream10`."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]

@@ -182,6 +182,6 @@ SCANNERS: dict[str, Callable[[str], Iterator[int]]] = {
 
 
 def comment_chars(source: str, mime: str) -> int:
-    """Characters in comments, without comment marks, with one space between comments."""
+    """Count the characters in comments, without comment marks, with one space between comments."""
     lengths = list(SCANNERS[mime](source))
     return sum(lengths) + max(len(lengths) - 1, 0)
