@@ -58,7 +58,7 @@ class Job:
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
 
     def kernel_groups(self) -> list[str]:
-        """Compiled kernels that the job needs: the engine's own, and those its stages name."""
+        """Return the compiled kernels that the job needs: the engine's own, and those its stages name."""
         return [RECORDS, *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
     @property
@@ -97,7 +97,7 @@ class Job:
         return [*rules, RecordedRule("declared schema")] if self.writer is not None and self.writer.schema else rules
 
     def keys(self) -> list[str]:
-        """Fields that stages ask for by name, worth finding while records are scanned."""
+        """Return the fields that stages request by name, found while records are scanned."""
         columns = dict.fromkeys(c for s in self.stages for c in s.input_columns())
         if self.stages:
             columns.setdefault(ID_FIELD)  # for the verdicts on documents that a stage drops
@@ -106,7 +106,7 @@ class Job:
 
 
 def _names_of(code: CodeType | None) -> set[str]:
-    """Attributes that a function and those inside it name."""
+    """Return the attributes that a function and those inside it name."""
     if code is None:
         return set()
     inner = (_names_of(c) for c in code.co_consts if isinstance(c, CodeType))
@@ -180,7 +180,7 @@ def _is_written_apart(job: Job, documents: bool) -> bool:
 
 
 def labels_of(names: Iterable[str]) -> list[str]:
-    """Names of stages, numbered where one appears twice: what verdicts, books and messages call them.
+    """Return stage names for verdicts, ledgers and messages, numbered where one appears twice.
 
     >>> labels_of(["length", "lang", "length"])
     ['length', 'lang', 'length#2']

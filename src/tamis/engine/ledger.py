@@ -81,7 +81,7 @@ class Dropped(Tally):
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Dropped:
-        """Books of earlier versions hold a number and an identity only."""
+        """Parse an entry of a ledger."""
         dropped = cls(int(values[0]), int(values[1], 16))
         if len(values) > 2:
             examples = [(int(f), int(o), None if i is None else str(i)) for f, o, i in values[3][:MAX_EXAMPLES]]
@@ -90,7 +90,7 @@ class Dropped(Tally):
 
 
 def _tallies(of: StageBook | Ledger, names: Iterable[str], if_any: str) -> dict[str, Any]:
-    """Tallies of some books as plain lists; the one that few books have is left out of the others."""
+    """Return the tallies of some ledgers as plain lists; the one that few ledgers have is left out of the others."""
     return {n: getattr(of, n).to_list() for n in (*names, if_any) if n != if_any or getattr(of, n).n}
 
 
@@ -251,7 +251,7 @@ class Ledger:
             target.merge(book)
 
     def quarantine(self, stage: str, n: int, identity: int, stages: Sequence[str]) -> None:
-        """Documents go to quarantine because `stage` failed on them.
+        """Count documents that go to quarantine because `stage` failed on them.
 
         `stages`: those in which that may be, in order (one of the books here each, or WRITING); they are booked as
         having come that far. Anything else counts as reading.

@@ -51,7 +51,7 @@ class GpuSample:
 
 
 def count_gpus() -> int:
-    """NVIDIA devices that processes of ours may use (CUDA_VISIBLE_DEVICES respected)."""
+    """Return NVIDIA devices that processes of ours may use (CUDA_VISIBLE_DEVICES respected)."""
     return len(device_names(os.environ))
 
 
@@ -259,7 +259,7 @@ class _Question:
 
 
 def parse_smi(gpus: str, apps: str, environ: Mapping[str, str]) -> list[GpuSample]:
-    """GPUs from the two tables that nvidia-smi prints (sizes in MiB); a figure that it does not know is absent."""
+    """Parse GPUs from the two tables that nvidia-smi prints (sizes in MiB); unknown figures are absent."""
     rows = [r for r in (_cells(line, 7) for line in gpus.splitlines()) if r is not None and r[0].isdecimal()]
     memory: dict[str, dict[int, int]] = {}
     for app in (_cells(line, 3) for line in apps.splitlines()):

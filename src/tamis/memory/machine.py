@@ -59,7 +59,7 @@ def parse_pressure(text: str) -> StallShares:
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
-    """memory.stat of a control group, of either version: names and numbers."""
+    """Parse memory.stat of a control group, of either version, as names and numbers."""
     pairs = (line.split() for line in text.splitlines())
     return {p[0]: int(p[1]) for p in pairs if len(p) == 2 and p[1].isdigit()}
 
@@ -73,7 +73,7 @@ def used_by_group(usage: str, stat: dict[str, int]) -> int | None:
 
 
 def age_s() -> float | None:
-    """Seconds since this process was started; None where the system does not tell."""
+    """Return the seconds since this process was started; None if the system does not say."""
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
             started_s = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
@@ -83,7 +83,7 @@ def age_s() -> float | None:
 
 
 def folder_bytes(folders: Sequence[str], max_entries: int = 1000) -> int:
-    """Bytes of the files in these folders and below, as far as `max_entries` of them tell (a look must stay cheap)."""
+    """Sum the bytes of the files in and below these folders, over at most `max_entries` of them."""
     total, n, waiting = 0, 0, list(folders)
     while waiting and n < max_entries:
         try:
@@ -118,7 +118,7 @@ def filesystem(path: str | os.PathLike[str], mounts: str = "/proc/self/mounts") 
 
 
 def free_bytes(folders: Sequence[str]) -> int | None:
-    """Room left for us on the fullest of the disks of these folders; None where no disk tells."""
+    """Return the free space on the fullest disk of these folders; None if unknown."""
     sizes = []
     for folder in folders:
         try:

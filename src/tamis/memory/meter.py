@@ -58,7 +58,7 @@ def read_text(path: str) -> str | None:
 
 
 def statm(pid: Pid = "self") -> Statm | None:
-    """Resident and shared bytes: the cheapest look. A zombie shows (0, 0)."""
+    """Return resident and shared bytes: the cheapest sample. A zombie has (0, 0)."""
     raw = _read(f"/proc/{pid}/statm")
     if not raw:
         return None
@@ -67,13 +67,13 @@ def statm(pid: Pid = "self") -> Statm | None:
 
 
 def rss_anon(pid: Pid = "self") -> int | None:
-    """Private anonymous bytes (heap, stacks): what only ending or trimming this process gives back."""
+    """Return private anonymous bytes (heap, stacks), released only by ending or trimming this process."""
     pages = statm(pid)
     return None if pages is None else max(0, pages.resident_bytes - pages.shared_bytes)
 
 
 def status(pid: Pid = "self") -> dict[str, int] | None:
-    """VmData, VmHWM, VmRSS, RssAnon, RssFile, RssShmem and VmSwap in bytes, Threads as a count.
+    """Return VmData, VmHWM, VmRSS, RssAnon, RssFile, RssShmem and VmSwap in bytes, Threads as a count.
 
     0 where the kernel shows none.
     """
@@ -116,7 +116,7 @@ def _count_entries(path: str, from_stat: Callable[[os.stat_result], int]) -> int
 
 
 def peak_rss(pid: Pid = "self") -> int | None:
-    """Highest resident bytes since the process began or since reset_peak. Exact, not sampled."""
+    """Return the highest resident bytes since the process began or since reset_peak; exact, not sampled."""
     values = status(pid)
     return None if values is None else values["VmHWM"]
 
@@ -139,7 +139,7 @@ def reset_peak(pid: Pid = "self") -> bool:
 
 
 def pss(pid: Pid = "self") -> int | None:
-    """Proportional set size: shared pages divided among their users, so that sums over processes are true.
+    """Return the proportional set size: shared pages divided among their users, so that sums are true.
 
     None if unreadable.
     """
@@ -147,7 +147,7 @@ def pss(pid: Pid = "self") -> int | None:
 
 
 def own_bytes(pid: Pid = "self") -> int | None:
-    """Private memory; pages that a fork has not written to count by their share.
+    """Return private memory; pages that a fork has not written to count by their share.
 
     Unlike PSS it has no pages of files, of which other programs on the machine may take a share or not. None if
     unreadable.
@@ -238,7 +238,7 @@ def parent(pid: Pid) -> int | None:
 
 
 def cpu_s(pid: Pid = "self") -> tuple[float, float] | None:
-    """CPU seconds of a process, and of its children that have ended and were waited for."""
+    """Return CPU seconds of a process, and of its children that have ended and were waited for."""
     fields = _stat_fields(pid)
     if fields is None:
         return None
@@ -266,7 +266,7 @@ def size_bytes(pid: Pid = "self") -> int | None:
 
 
 def data_bytes(pid: Pid = "self") -> int | None:
-    """Private writable bytes, touched or not: what RLIMIT_DATA counts."""
+    """Return private writable bytes, touched or not: the quantity that RLIMIT_DATA limits."""
     values = status(pid)
     return None if values is None else values["VmData"]
 

@@ -136,12 +136,12 @@ def is_off(environment: Mapping[str, str]) -> bool:
 
 
 def _numbers() -> dict[str, int] | None:
-    """System call numbers of this machine; none where we do not know it, or where this is a 32-bit process."""
+    """Return the system call numbers of this machine; None if unknown, or for a 32-bit process."""
     return _NUMBERS.get(platform.machine()) if sys.maxsize > 2**32 and sys.byteorder == "little" else None
 
 
 def filter_program(numbers: dict[str, int]) -> bytes:
-    """Classic BPF: jumps go forward only, by labels resolved here."""
+    """Assemble classic BPF: jumps go forward only, by labels resolved here."""
     trap = "notify"
     lines: list[tuple[int, int, str, str] | str] = [
         (_LOAD, 4, "", ""),

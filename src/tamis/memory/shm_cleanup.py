@@ -33,7 +33,7 @@ def present(folder: str = SHARED_FOLDER) -> set[Identity]:
 
 
 def mapped_by(pids: Iterable[int], folder: str = SHARED_FOLDER) -> set[str]:
-    """Files of the folder itself (segments have no folders below it) that these processes have mapped."""
+    """Return the files of the folder itself (segments have no folders below it) that these processes have mapped."""
     paths: set[str] = set()
     for pid in pids:
         for path in _mapped_paths(pid):
@@ -66,7 +66,7 @@ def remove_segments(pids: Collection[int]) -> int:
 
 
 def parse_segments(table: str, makers: Collection[int]) -> list[int]:
-    r"""Segments without an attached process, made by one of these processes.
+    r"""Parse the segments without an attached process, created by one of these processes.
 
     >>> table = "key shmid perms size cpid lpid nattch uid\n 0 7 600 4096 12 12 0 0\n 0 8 600 4096 12 12 1 0\n"
     >>> parse_segments(table, [12])
@@ -107,5 +107,5 @@ def _in_use(paths: set[str]) -> set[str]:
 
 
 def _mapped_paths(pid: int) -> set[str]:
-    """Files with shared mappings of this process."""
+    """Return the files with shared mappings of this process."""
     return {mapping.path for mapping in meter.mappings(pid) if mapping.is_shared}

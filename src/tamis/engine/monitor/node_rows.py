@@ -18,7 +18,7 @@ class NodeRows:
         self._seen: dict[int, int] = {}
 
     def sample(self, at: float, s: Supervisor) -> list[Row]:
-        """Rows of the table `nodes` that have changed or may have."""
+        """Return the rows of the table `nodes` that have changed or may have."""
         rows: list[Row] = []
         for node in s.pool.nodes.values():
             if not node.name:

@@ -36,7 +36,7 @@ class ProcessTree:
         return len(self.pids)
 
     def sample(self, workers: Mapping[int, int], used: Mapping[int, tuple[int | None, int]]) -> list[dict[str, Any]]:
-        """Rows of the table `processes`. `workers`: number -> pid; `used`: number -> (segment, bytes as measured)."""
+        """Return the rows of the table `processes`. `workers`: number -> pid; `used`: number -> (segment, bytes)."""
         self._find_servers(list(workers.values()))
         self._age += 1
         if self._age >= _PSS_EVERY or set(workers.values()) != self._workers:  # who is there decides who shares what
@@ -57,7 +57,7 @@ class ProcessTree:
         return rows
 
     def _pss(self, pid: int) -> int:
-        """Asked for now and then, and moved by the anonymous memory in between."""
+        """Return the PSS: sampled periodically, adjusted by the anonymous memory in between."""
         anon_bytes = meter.rss_anon(pid)
         if anon_bytes is None:
             return 0
@@ -81,7 +81,7 @@ class ProcessTree:
         }
 
     def _find_servers(self, workers: list[int]) -> None:
-        """Anew whenever one is gone, or while none is known."""
+        """Find the servers again if one ended or none is known."""
         if not workers or (self._servers and all(meter.is_alive(pid) for pid in self._servers)):
             return
         found: list[int] = []

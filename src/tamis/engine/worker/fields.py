@@ -32,7 +32,7 @@ class FieldCheck:
         self._missing = needed_fields(job) if job.reader is not None else {}
 
     def check(self, batches: Sequence[DocumentBatch], inputs: Mapping[str, tuple[int, int]]) -> None:
-        """PipelineError for a field that no document has. `inputs`: sizes (and times) of the input files."""
+        """Raise PipelineError for a field that no document has. `inputs`: sizes (and times) of the input files."""
         if not self._missing or not any(b.num_items for b in batches):
             return
         self._missing = {f: stage for f, stage in self._missing.items() if not any(b.has_field(f) for b in batches)}
@@ -50,7 +50,7 @@ class FieldCheck:
 
 
 def needed_fields(job: Job) -> dict[str, str]:
-    """Fields of the input that stages name, with the label of the first.
+    """Return the input fields that stages name, with the label of the first.
 
     Up to a user's stage, which may add any field.
     """
@@ -83,7 +83,7 @@ def sampled_fields(fields: Sequence[str], files: Sequence[tuple[str, int]]) -> s
 
 
 def _sample_positions(files: Sequence[tuple[str, int]]) -> Iterable[tuple[str, int]]:
-    """Files, evenly chosen, each at its start; few plain files at several places, small ones all over."""
+    """Choose files evenly, each at its start; few plain files at several places, small ones all over."""
     sampled = files if len(files) <= _N_SAMPLES else [files[i * len(files) // _N_SAMPLES] for i in range(_N_SAMPLES)]
     each = _N_SAMPLES // max(1, len(sampled))
     for k in range(each):

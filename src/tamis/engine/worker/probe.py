@@ -69,7 +69,7 @@ class StageProbe:
         self._rejected.clear()
 
     def _spill(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
-        """By task: what is not in the file (a batch without documents is left as it is). None if it cannot be done."""
+        """Return per task what is not in the file (a batch without documents is unchanged); None if impossible."""
         batches = [t for t in tasks if isinstance(t, DocumentBatch) and t.num_items]
         if any(not isinstance(t, DocumentBatch) or not t.is_identified for t in tasks):
             return None
@@ -111,7 +111,7 @@ class StageProbe:
 
 
 def _save_measured(measured: Mapping[tuple[str, str], np.ndarray[Any, Any]], file: BinaryIO) -> None:
-    """Arrays by name, one behind the other; never pickled. TypeError for values that would come back as others."""
+    """Store arrays by name in one shared segment, never pickled; raise TypeError for values that would change."""
     names = [(*name, values.dtype.hasobject) for name, values in measured.items()]
     file.write(json.dumps(names).encode() + b"\n")
     for values in measured.values():

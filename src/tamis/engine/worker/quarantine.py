@@ -45,7 +45,7 @@ class QuarantinedInput:
 
 
 def account_bad(bad: Iterable[QuarantinedInput], ledger: Ledger) -> None:
-    """Bad records count as records of the input that were quarantined; ranges are counted apart."""
+    """Count bad records as input records that were quarantined; ranges are counted separately."""
     for entry in bad:
         ledger.lost_bytes += entry.lost_bytes
         if entry.n:
@@ -78,7 +78,7 @@ def damaged_rows(piece: Piece, fault: RowsFault, end: int) -> QuarantinedInput:
 
 
 def write_quarantine(bad: Sequence[QuarantinedInput], base: str) -> list[StagedFile]:
-    """Staged files: the entries as JSONL, and one file for each record that was too large to be held."""
+    """Write staged files: the entries as JSONL, and one file for each record that was too large for memory."""
     if not bad:
         return []
     path = base + ".quarantine"

@@ -127,7 +127,7 @@ class Rejections:
             self._documents.append(encode_jsonl(rejected).data.tobytes())
 
     def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, Any]:
-        """Places and sizes of a batch, found once for all the rules of a stage (a chain may have thirty)."""
+        """Return locations and sizes of a batch, computed once for all rules of a stage."""
         if self._last_facts is None or self._last_facts[0] is not batch:
             self._last_facts = (batch, *batch.places(), record_bytes(batch))
         return self._last_facts[1:]
@@ -156,7 +156,7 @@ class Rejections:
         os.unlink(path)
 
     def write(self, base: str) -> list[StagedFile]:
-        """Staged files: the verdicts as Parquet, the documents as JSONL."""
+        """Write staged files: the verdicts as Parquet, the documents as JSONL."""
         files = []
         if self._tables:
             table = pa.concat_tables(self._tables)
@@ -173,7 +173,7 @@ class Rejections:
 
 
 def _texts(values: list[Any]) -> list[str | None]:
-    """`_text` of each. Those of a rule are mostly all texts or all numbers, which are not looked at one by one."""
+    """Return `_text` of each value, without looking at each where all are texts or numbers."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return values

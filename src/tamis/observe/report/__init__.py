@@ -42,7 +42,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def as_dict(facts: Facts) -> dict[str, Any]:
-    """Totals and drops as plain JSON values; counts are null until the run has finished."""
+    """Return totals and drops as plain JSON values; counts are null until the run has finished."""
     ledger, manifest, record = facts.ledger, facts.run.manifest, facts.run.record
     return {
         "status": "not finished" if manifest is None else manifest.status,

@@ -191,7 +191,7 @@ class BucketOutput:
         return f"{self.url}/{file.name} was committed with {file.n_bytes} bytes and has {size}"
 
     def remove(self, names: Iterable[str]) -> None:
-        """Output files that were replaced or taken back."""
+        """Remove output files that were replaced or taken back."""
         for name in names:
             if self.sizes.pop(check_name(name), None) is not None:
                 self.bucket.delete(self._key(name))
@@ -324,7 +324,7 @@ class BucketOutput:
 
     # -- the end ------------------------------------------------------------------------------------------------------
     def forget(self, names: Iterable[str]) -> None:
-        """--fresh: remove what the log says that Tamis wrote, and everything in _tamis/; nothing else."""
+        """Remove, for --fresh, what the log says that Tamis wrote, and everything in _tamis/; nothing else."""
         pending = list(self._uploads())
         self.remove([n for n in names if n in self.sizes])
         order: Callable[[str], tuple[bool, str]] = lambda n: (n.startswith("log/"), n)  # noqa: E731
