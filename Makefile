@@ -24,6 +24,8 @@
 #   make bench-start   what installing and starting take
 #   make golden        outputs and speed of this tree beside those of an earlier commit (BASE=rev, PAIRS=n)
 #   make codebase      figures about the source tree
+#   make docs          the documentation site in build/docs, links checked, warnings are errors (.venv-docs)
+#   make screenshots   the pictures of docs/images, from real runs (needs chromium)
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
@@ -45,7 +47,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
+.PHONY: docs screenshots bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
 
 venv: $(STAMP)
 
@@ -133,6 +135,19 @@ golden: $(STAMP)
 codebase: $(STAMP)
 	@$(BIN)/python tools/codebase.py
 
+# An environment of its own: Sphinx needs nothing of Tamis.
+.venv-docs/.ready: requirements-docs.txt
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install -qq -r requirements-docs.txt
+	@touch $@
+
+docs: .venv-docs/.ready
+	@.venv-docs/bin/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
+screenshots: $(STAMP)
+	@$(BIN)/python tools/screenshots.py
+
 # Nothing is left of an earlier build: a wheel must follow from the sources alone.
 wheel:
 	@rm -rf build/kernels
@@ -163,5 +178,5 @@ torture-kills-long: $(STAMP)
 	@$(BOUNDED) --minutes $$(($(MINUTES) + 10)) $(BIN)/python -m tests.faults.random_kills --kills $(KILLS) --minutes $(MINUTES)
 
 clean:
-	rm -rf $(VENV) src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data
+	rm -rf $(VENV) .venv-docs src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """Figures of the budget matrix: `make bench-budget`, or `python benchmarks/budget.py [--only JOB ...] [--keep FILE]`.
 
 Every job under every budget, as a first and as a later run, seen from outside (tests/support/budget_cells.py). Without
---only it writes docs/benchmarks-budget.md. `--keep`: cells are kept in this file, and those that are there already are
+--only it writes benchmarks-budget.md. `--keep`: cells are kept in this file, and those that are there already are
 not measured again.
 """
 

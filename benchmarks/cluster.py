@@ -7,7 +7,7 @@ the first committed partition; the peak of our processes and, apart from it, of 
 that there is, looked at from outside). Each run starts a cluster of its own on this machine. `--kills N`: so many kills
 of workers, agents, nodes and the driver on clusters of two nodes, and whether the content stays the same. `--peers`:
 the recipe with 28 filters beside the executors of the system that it comes from. Without --small it writes
-docs/benchmarks-cluster.md, with what was asked for. About eight minutes with everything, on two cores that nobody else
+benchmarks-cluster.md, with what was asked for. About eight minutes with everything, on two cores that nobody else
 uses.
 """
 

@@ -4,7 +4,7 @@ The preset web-english over real text in one command, beside the same steps as c
 the one before wrote; and each of its steps alone over all of the input. Every line is measured now, from outside
 (measuring.py). Input: 1 GB, the base files ten times over, each time with another word between every four, so that
 copies are no duplicates of each other; `--quick`: 100 MB. The part `peers` does a like job with nemo-curator and
-datatrove over 20 MB (curate_peers.py). docs/benchmarks-curate.md is written by a full run; `--only peers` puts its own
+datatrove over 20 MB (curate_peers.py). benchmarks-curate.md is written by a full run; `--only peers` puts its own
 rows into it.
 """
 

@@ -2,7 +2,7 @@
 
 Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. Input: real text, each
 copy in an alphabet of its own (peers/dedup_data.py). `--quick`: 100 MB and 1 GB, 5 million tiny documents. `--full`:
-the peers of fuzzy deduplication at 1 GB, too. Without --quick docs/benchmarks-dedup.md is written, from the last
+the peers of fuzzy deduplication at 1 GB, too. Without --quick benchmarks-dedup.md is written, from the last
 figures of every part.
 """
 

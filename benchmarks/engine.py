@@ -1,7 +1,7 @@
 """The engine's figures: `make bench-engine`, or `python benchmarks/engine.py [--quick] [--only NAME]`.
 
 Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. `--quick` uses 1 GB
-where the full run uses 10 GB. Writes docs/benchmarks-engine.md when all parts ran.
+where the full run uses 10 GB. Writes benchmarks-engine.md when all parts ran.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs/explanation"
 GPU_SECTION = "\n## On a GPU\n"  # of a page: measured elsewhere, kept when the rest is written anew
 ROWS: list[tuple[str, str, str, str]] = []  # part, what, figure, verdict
 

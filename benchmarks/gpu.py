@@ -1,7 +1,7 @@
-"""Models and deduplication on a GPU: the figures of docs/benchmarks-gpu.md.
+"""Models and deduplication on a GPU: the figures of benchmarks-gpu.md.
 
     python benchmarks/gpu.py --corpus FOLDER --out DIR [--only PART[,PART...]]   measure into DIR/PART.json
-    python benchmarks/gpu.py --page --out DIR                                    write docs/benchmarks-gpu.md
+    python benchmarks/gpu.py --page --out DIR                                    write benchmarks-gpu.md
     python benchmarks/gpu.py --device cpu --tiny --out DIR                       try the script: small models
 
 FOLDER holds *.jsonl with a field `text`; documents are repeated, with marks, until there are enough. Models have random
@@ -45,7 +45,7 @@ def main() -> int:
     given = _arguments()
     out = Path(given.out)
     if given.page:
-        page.write(ROOT / "docs" / "benchmarks-gpu.md", page.read(out))
+        page.write(ROOT / "docs/explanation/benchmarks-gpu.md", page.read(out))
         return 0
     out.mkdir(parents=True, exist_ok=True)
     if given.step:
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=240.0, help="Seconds after which a step is ended.")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="Small models and 50 documents.")
-    parser.add_argument("--page", action="store_true", help="Write docs/benchmarks-gpu.md from what is in --out.")
+    parser.add_argument("--page", action="store_true", help="Write benchmarks-gpu.md from what is in --out.")
     parser.add_argument("--step", help=argparse.SUPPRESS)  # PART:STEP, in a process of its own
     return parser.parse_args()
 

@@ -6,8 +6,8 @@
 
 Images and videos are made here; weights are random, which is as fast as trained ones. Each part is a process of its own
 with a time limit: one that fails says so, and the others go on; what one printed before its end is kept. Figures are
-printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them into docs/benchmarks-images.md
-and docs/benchmarks-video.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
+printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them into benchmarks-images.md
+and benchmarks-video.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
 simplejpeg, Pillow or av (benchmarks/carry_wheels.sh fills one). Without a GPU everything runs on the CPU, which
 `--small` makes bearable.
 """

@@ -1,4 +1,4 @@
-"""Write the figures of gpu_media.py into docs/benchmarks-images.md and docs/benchmarks-video.md."""
+"""Write the figures of gpu_media.py into benchmarks-images.md and benchmarks-video.md."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 Documents are those of data.py, the model is the one of the extra `lang`. For each number of bytes read of a document:
 the speed, as MB of whole documents per second on one core, and how many documents over 1 kB get the label that the
-library gives their whole text, newlines made spaces. `--write` puts the table into docs/language-id.md.
+library gives their whole text, newlines made spaces. `--write` puts the table into docs/guides/language-id.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 import data
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
 
-PAGE = data.HERE.parent / "docs" / "language-id.md"
+PAGE = data.HERE.parent / "docs/guides/language-id.md"
 SIZES = (1000, 2000, 4000, 6000, 8000, 12_000)
 WHOLE = 1 << 62
 BATCH_BYTES = 8 << 20
@@ -75,7 +75,7 @@ def measured(columns: list[pa.Array], max_bytes: int, repeats: int) -> tuple[lis
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/language-id.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/guides/language-id.md")
     options = parser.parse_args()
     texts = documents()
     columns = batches(texts)

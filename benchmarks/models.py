@@ -26,7 +26,7 @@ from typing import Any
 import zstandard
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/benchmarks-models.md"
+PAGE = ROOT / "docs/explanation/benchmarks-models.md"
 BATCH, MAX_TOKENS = 32, 512
 JOBS = [
     ("bert", "BERT, 6 layers of 384", True),

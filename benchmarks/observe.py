@@ -1,7 +1,7 @@
 """Figures of observing: `make bench-observe`, or `python benchmarks/observe.py [--quick] [--only PART]`.
 
 What monitoring and the dashboard cost a run, how well the samples agree with a measurement from outside, how long the
-page of a run of 100,000 partitions takes in a browser. Writes docs/benchmarks-observe.md when all parts ran.
+page of a run of 100,000 partitions takes in a browser. Writes benchmarks-observe.md when all parts ran.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Small jobs are drawn at random: recipes and deduplications, sizes, formats, budgets, numbers of workers. Before each,
 `tamis plan` says what it will take; then it runs, its whole process tree measured from outside (sum of PSS, wall time).
 Every job is held out: its plan knows only the jobs before it, in a profile folder of this benchmark's own that is empty
-at first. Reported is how often peak and time lie inside the ranges. Writes docs/benchmarks-plan.md when as many jobs
+at first. Reported is how often peak and time lie inside the ranges. Writes benchmarks-plan.md when as many jobs
 ran as usual.
 """
 

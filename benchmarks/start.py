@@ -5,7 +5,7 @@ Usage: `python benchmarks/start.py [--wheel FILE] [--before COMMIT] [--quick]`.
 Installs a wheel (built for this machine's CPU, if none is given) with its dependencies into an environment of its own,
 and measures there: its size, the very first run, later runs, help, the memory of processes that do nothing, and the
 smallest budget. How much of the pages of libraries counts depends on what else runs, so the memory of an earlier commit
-is measured right before and after, in an environment of its own. Writes docs/benchmarks-start.md, in three minutes on
+is measured right before and after, in an environment of its own. Writes benchmarks-start.md, in three minutes on
 two cores.
 """
 

@@ -4,7 +4,7 @@ Serves made JSONL as an S3 bucket on loopback (a small server of our own, in a p
 the page cache: servers for tests are slower than any client). Reads it with boto3 alone (8 MiB ranges, 4 threads), then
 with a remote file of Tamis, in turns, the best of five each; then copies it with `tamis run` under 512 MB, measured
 from outside, beside the same run out of a local folder; then once more, small, through a store that fails
-(store_faults.py). `--write`: docs/benchmarks-stores.md.
+(store_faults.py). `--write`: benchmarks-stores.md.
 """
 
 from __future__ import annotations

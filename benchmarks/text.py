@@ -2,7 +2,7 @@
 
 Tamis through its command, from JSONL to JSONL under 512 MB, and two peers in environments of their own (peers/). A peer
 runs once, on a tenth of the documents, and Tamis directly before it, so that both meet the same machine. `--quick` uses
-a tenth of everything, where start-up counts too much to judge speeds by it. Writes docs/benchmarks-text.md when all
+a tenth of everything, where start-up counts too much to judge speeds by it. Writes benchmarks-text.md when all
 parts ran.
 """
 

@@ -1,4 +1,4 @@
-"""From figures to rows with verdicts, and to docs/benchmarks-gpu.md. Pure but for `read` and `write`."""
+"""From figures to rows with verdicts, and to docs/explanation/benchmarks-gpu.md. Pure but for `read` and `write`."""
 
 from __future__ import annotations
 

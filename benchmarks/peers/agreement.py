@@ -1,4 +1,4 @@
-"""Tamis against datatrove, document by document: `python benchmarks/peers/agreement.py` writes docs/datatrove.md.
+"""Compare Tamis with datatrove, document by document; write docs/explanation/datatrove.md.
 
 datatrove runs in an environment of its own over the base files of the benchmarks, with its own tokenizer and with
 Tamis' words; 100 MB take it about half an hour of CPU time. `--report` writes the document from the verdicts of the
@@ -29,7 +29,7 @@ ABOUT = """# Tamis and datatrove
 
 Written by `python benchmarks/peers/agreement.py`; `tests/stages/text/filters/test_datatrove.py` keeps it true.
 
-Tamis' Gopher, C4 and FineWeb sets follow the filters of [datatrove](https://github.com/huggingface/datatrove) rule by
+Tamis' Gopher, C4 and FineWeb sets follow the filters of datatrove rule by
 rule, in the same order and with the same limits, but split a text in another way. Both judged every document of a
 corpus of technical documentation in twelve languages ({n_documents:,} documents, {n_mb:.0f} MB), by {version}:
 
@@ -70,9 +70,9 @@ None of it changes a verdict on this corpus.
   pass, datatrove's rules divide by the number of words; here their value is 0.
 - A limit of 0 is a limit here, and None switches a rule off; datatrove's Gopher filters take both for off.
 - `C4Quality` never changes a text; datatrove's filter keeps only the lines that pass. Here that is a modifier's work:
-  [modifiers.md](modifiers.md).
+  [modifiers.md](../guides/modifiers.md).
 - Other stop words, other end marks, other lengths of short lines and C4's switches per line are not parameters of the
-  sets; write the rule with `StatisticFilter` ([filters.md](filters.md)). """
+  sets; write the rule with `StatisticFilter` ([filters.md](../reference/filters.md)). """
 
 
 def batches(path: Path) -> Iterator[list[dict[str, Any]]]:
@@ -158,7 +158,7 @@ def main() -> int:
         summary="\n".join(summary(pairs)),
         rules="\n".join(rules(pairs)),
     )
-    (HERE.parents[1] / "docs" / "datatrove.md").write_text(text)
+    (HERE.parents[1] / "docs/explanation/datatrove.md").write_text(text)
     print("\n".join(summary(pairs)))
     left = [n for name in SETS for n in unexplained(pairs, name)[::2]]
     return 1 if any(left) else 0

@@ -38,6 +38,7 @@ SATELLITES = {
     "dashboard": "tamis.observe.dashboard",
     "dashboard.serving": "tamis.observe.serving",
     "metrics": "tamis.observe.metrics",
+    "metrics.list": "tamis.observe.metrics.run_metrics:list_metrics",
     "metrics.collector": "tamis.observe.metrics.run_metrics:RunMetrics",
     "metrics.endpoint": "tamis.observe.metrics.endpoint:MetricsEndpoint",
     # commands with models, and the demo

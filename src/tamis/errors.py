@@ -26,6 +26,27 @@ import importlib
 from collections.abc import Collection
 from typing import Any
 
+# docs/reference/exit-codes.md is generated from this table and the classes below.
+EXIT_CODES = {
+    0: ("finished, and every record is accounted for", "nothing"),
+    1: ("failed", "fix what the message names, then run the same command again: committed work is kept"),
+    2: ("a mistake in a call, recipe or option; nothing was started", "correct it; the message names the place"),
+    3: (
+        "incomplete: quarantine limit reached, work left, or only a sample delivered; everything else is committed",
+        "look at `tamis quarantine OUT` or the message, then run the same command again",
+    ),
+    4: (
+        "the budget (memory or disk) cannot hold the job; the message names the one that can",
+        "give that much, or make room",
+    ),
+    5: (
+        "the output belongs to another run, to other data, or is in use",
+        "choose another output, or start over with `--fresh`",
+    ),
+    6: ("records in and records out do not add up", "do not use the output; report it as a bug"),
+    130: ("interrupted; everything committed is kept", "run the same command again"),
+}
+
 
 class TamisError(Exception):
     """Base of all deliberate errors. `exit_code` is what the command line returns."""

@@ -50,7 +50,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 
 
 def test_the_page_on_clusters_has_a_row_for_every_executor() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/cluster.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", page, re.M)
     assert rows == [(name, registry.executor_class(name).__name__) for name in registry.NAMES]
 

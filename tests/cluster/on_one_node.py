@@ -111,13 +111,13 @@ def main() -> None:
     found["started_s"] = round(time.monotonic() - began_s, 1)
     found["address"], found["in environment"] = client.address, os.environ.get("RAY_ADDRESS")
     try:
-        page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+        page = (Path(__file__).parents[2] / "docs/guides/cluster.md").read_text(encoding="utf-8")
         (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
         names: dict[str, Any] = {}
-        exec(compile(code, "docs/cluster.md", "exec"), names)  # a RayActorPoolExecutor, as the page shows it
+        exec(compile(code, "docs/guides/cluster.md", "exec"), names)  # a RayActorPoolExecutor, as the page shows it
         last = names["executor"].last_result
         found["page"], found["peak_bytes"], found["budget_bytes"] = content("clean"), last.peak_bytes, last.budget_bytes
-        exec(compile(code, "docs/cluster.md", "exec"), names)
+        exec(compile(code, "docs/guides/cluster.md", "exec"), names)
         found["status again"] = names["executor"].last_result.status
         with RayDataExecutor() as executor:
             found["ray_data"] = filtered(executor, "ray_data")

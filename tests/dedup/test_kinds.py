@@ -13,7 +13,7 @@ from tamis.dedup.kinds import EXACT, KINDS, DedupKind
 from tamis.dedup.workflows import load_workflow
 from tamis.recipe.step_names import NAMES
 
-PAGE = Path(__file__).parents[2] / "docs" / "dedup.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/dedup.md"
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

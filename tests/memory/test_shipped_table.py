@@ -60,7 +60,7 @@ def test_decoded_sizes() -> None:
 
 
 def test_the_tables_of_the_documentation_are_these() -> None:
-    page = (Path(__file__).parents[2] / "docs/planning.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/planning.md").read_text(encoding="utf-8")
     rows = [f"| {r.size} | {r.nodes} | {r.gpus} | {r.memory} |" for r in TEXT_SIZES]
     rows += [
         f"| {name} | {c.batch_size} | {c.gpu_memory_bytes // GB} GB | {c.documents_per_s:.0f} |"

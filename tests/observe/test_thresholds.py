@@ -217,7 +217,7 @@ def test_scores_take_no_more_than_is_stated(output: Path) -> None:
     assert sum(p.stat().st_size for p in files) <= n * (BYTES_PER_DOCUMENT + BYTES_PER_RULE * n_rules) + 600 * len(
         files
     )
-    assert (BYTES_PER_DOCUMENT, BYTES_PER_RULE) == (20, 2)  # docs/resume.md states these
+    assert (BYTES_PER_DOCUMENT, BYTES_PER_RULE) == (20, 2)  # docs/guides/resume.md states these
 
 
 def test_a_kept_document_tells_what_it_came_closest_to(output: Path, source: Path) -> None:

@@ -1,7 +1,7 @@
 """The budget matrix: jobs of every kind under three budgets, on first and later runs, seen from outside.
 
 A cell is one command. tests/faults/test_budget_matrix.py asks that no cell goes over its budget, benchmarks/budget.py
-writes what they take into docs/benchmarks-budget.md.
+writes what they take into docs/explanation/benchmarks-budget.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The command line, pipelines and workflows all come here. `alerts` is what the caller says: a file of rules, a mapping
 with the same keys, "off" (or False) for none; None for $TAMIS_ALERTS or the file in the user's configuration
-(docs/alerts.md).
+(docs/guides/alerts.md).
 """
 
 from __future__ import annotations

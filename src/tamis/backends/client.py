@@ -193,7 +193,7 @@ def get_client(
     if scheduler_address is not None or scheduler_file is not None:
         raise UsageError(
             "get_client: there is no scheduler of Dask to connect to; it starts workers on this machine (for several "
-            "machines see docs/cluster.md)"
+            "machines see docs/guides/cluster.md)"
         )
     if nvlink_only or protocol != "tcp":
         raise UsageError(

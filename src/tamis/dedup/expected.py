@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FILE = "dedup_prediction.json"
 _IN_KEY = ("sketch", "threshold", "perform_removal")  # what decides how much work there is; the rest changes little
 # A pass over documents: supervisor, forking server and two workers with their partitions, measured
-# (docs/benchmarks-dedup.md).
+# (docs/explanation/benchmarks-dedup.md).
 _PASS_BYTES = 200_000_000
 _WORKER_BYTES = 25_000_000
 _MORE_PASSES = 0.6  # of the whole, for each further pass that makes keys

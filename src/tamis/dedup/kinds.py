@@ -32,7 +32,7 @@ class DedupKind:
 
     name: str  # of the command; begins the names of the files that it writes
     title: str  # of its runs, in messages and reports
-    summary: str  # one sentence, in docs/dedup.md
+    summary: str  # one sentence, in docs/guides/dedup.md
     workflow: str
     keys: str
     step: str = ""

@@ -1,7 +1,8 @@
 """The shipped table: what is assumed about a pipeline that has never run here, and what published guides recommend.
 
 `RATES` are for one core of an ordinary server, by the beginning of a class's full name; the longest match counts.
-Copying, the Gopher set, language id and deduplication are those of docs/benchmarks-*.md, the others guesses from these.
+Copying, the Gopher set, language id and deduplication are those of docs/explanation/benchmarks-*.md, the
+others guesses from these.
 The other tables are the sizing guidelines of the system that Tamis reimplements: nodes, GPUs and memory by dataset
 size, batch sizes of classifiers. They are a starting point, shown as such beside what was computed. Knows classes by
 their names only.

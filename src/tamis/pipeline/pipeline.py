@@ -101,7 +101,8 @@ class Pipeline:
         `checkpoint_path`: another name for run_dir; with a writer the run is stored with its output, and a file in
         checkpoint_path names that folder.
         `progress`: show a line while it runs and a summary at the end, on stderr.
-        `alerts`: a file of rules, a mapping with the same keys, or "off"; by default $TAMIS_ALERTS (docs/alerts.md).
+        `alerts`: a file of rules, a mapping with the same keys, or "off"; by default $TAMIS_ALERTS
+        (docs/guides/alerts.md).
 
         Leaks and the number of alerts are in `last_result`. Raises Incomplete, with everything else committed, if too
         much was quarantined. A sample that is delivered because disk or memory do not suffice for everything

@@ -68,7 +68,7 @@ class Recipe:
     workflow: object | None = None
     backend: str = LOCAL
     ray_client: object | None = None
-    alerts: Section | None = None  # docs/alerts.md; the command decides what of it may be used
+    alerts: Section | None = None  # docs/guides/alerts.md; the command decides what of it may be used
     schema: dict[str, str] | None = None  # types of columns, for a Parquet writer
     file: str = ""  # for messages
 

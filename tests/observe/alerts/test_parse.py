@@ -254,7 +254,7 @@ def test_a_recipe_names_commands_and_webhooks_only_if_the_user_allows_it() -> No
             chosen(recipe=recipe)
         assert str(raised.value) == (
             f"a.yaml:1: alerts.sinks.s: the recipe wants alerts to go to a {kind} of its own; if you trust it, add "
-            "--allow-alert-sinks, or define the sink in your own alerts file (docs/alerts.md)"
+            "--allow-alert-sinks, or define the sink in your own alerts file (docs/guides/alerts.md)"
         )
         assert list(chosen(recipe=recipe, allow=True).sinks) == ["s"]
 

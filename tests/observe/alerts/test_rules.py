@@ -341,7 +341,7 @@ def test_no_sample_makes_it_fail(samples: list[dict[str, Any]]) -> None:
 
 
 def test_the_page_lists_every_measure_and_every_default_rule() -> None:
-    page = (Path(__file__).parents[3] / "docs/alerts.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/guides/alerts.md").read_text(encoding="utf-8")
     for measure in MEASURES.values():
         assert f"| `{measure.name}` | {measure.about} |\n" in page
     for rule in default_rules(PLACE):

@@ -32,7 +32,7 @@ _HELD = 3  # what a worker holds of its partition: text, columns and what stages
 _ON_NODES = (
     "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one "
     "process on the driver's node "
-    "(docs/cluster.md), and is not in these times"
+    "(docs/guides/cluster.md), and is not in these times"
 )
 
 

@@ -51,9 +51,9 @@ class RunMetrics:
         if record is not None:
             labels = {"run_id": record.run_id, "name": record.name}
         labels["pass"] = "" if current is None else current.label
-        info = MetricFamily("tamis_run_info", "Always 1. The run, and the pass of a deduplication.").add(1, labels)
+        info = _family("tamis_run_info").add(1, labels)
         began_at = about.get("began_at")
-        start = MetricFamily("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
+        start = _family("tamis_run_start_time_seconds")
         start.add(began_at if isinstance(began_at, (int, float)) and not isinstance(began_at, bool) else None)
         families = [*_state(running, finished, readable=True), info, start, *_whole_run(record)]
         if last is not None:
@@ -65,9 +65,27 @@ class RunMetrics:
 
 
 def _state(running: bool, finished: bool, readable: bool) -> Iterable[MetricFamily]:
-    yield MetricFamily("tamis_up", "1 while the run works, 0 before, after, or when it was killed.").add(int(running))
-    yield MetricFamily("tamis_finished", "1 once the run has finished.").add(int(finished))
-    yield MetricFamily("tamis_readable", "0 if the run database is damaged.").add(int(readable))
+    yield _family("tamis_up").add(int(running))
+    yield _family("tamis_finished").add(int(finished))
+    yield _family("tamis_readable").add(int(readable))
+
+
+# Families that are computed: help text, and the names of their labels.
+_COMPUTED = {
+    "tamis_up": ("1 while the run works, 0 before, after, or when it was killed.", ()),
+    "tamis_finished": ("1 once the run has finished.", ()),
+    "tamis_readable": ("0 if the run database is damaged.", ()),
+    "tamis_run_info": ("Always 1. The run, and the pass of a deduplication.", ("run_id", "name", "pass")),
+    "tamis_run_start_time_seconds": ("When the last attempt began, in Unix time.", ()),
+    "tamis_pass_done_ratio": ("How much of each pass is done, 0 to 1.", ("pass",)),
+    "tamis_pass_seconds_total": ("Time that each pass took so far, all sessions.", ("pass",)),
+    "tamis_alerts_total": ("Alerts that were raised.", ("rule", "level")),
+    "tamis_alert_active": ("1 for each alert that was raised and is not resolved.", ("rule", "level")),
+}
+
+
+def _family(name: str) -> MetricFamily:
+    return MetricFamily(name, _COMPUTED[name][0])
 
 
 def _whole_run(record: RunRecord | None) -> Iterable[MetricFamily]:
@@ -77,8 +95,7 @@ def _whole_run(record: RunRecord | None) -> Iterable[MetricFamily]:
     values = {**record.figures(), "share": round(record.share, 4), "left_s": record.left_s}
     for name, help_, key in _WHOLE_RUN:
         yield MetricFamily(name, help_).add(values[key])
-    passes = MetricFamily("tamis_pass_done_ratio", "How much of each pass is done, 0 to 1.")
-    seconds = MetricFamily("tamis_pass_seconds_total", "Time that each pass took so far, all sessions.")
+    passes, seconds = _family("tamis_pass_done_ratio"), _family("tamis_pass_seconds_total")
     for p in record.passes:
         passes.add(p.share, {"pass": p.label})
         seconds.add(p.seconds, {"pass": p.label})
@@ -199,6 +216,21 @@ _GPUS: Table = (
 )
 
 
+def list_metrics() -> list[tuple[MetricFamily, str]]:
+    """Return every family that a run can export, without samples, and its labels in words.
+
+    >>> [labels for family, labels in list_metrics() if family.name == "tamis_documents_total"]
+    ['state (read, written, dropped, duplicate, quarantined)']
+    """
+    listed = [(_family(name), ", ".join(labels)) for name, (_, labels) in _COMPUTED.items()]
+    listed += [(MetricFamily(name, help_), "") for name, help_, _ in _WHOLE_RUN]
+    for table, shared in ((_TOTALS, ""), (_STAGES, "stage"), (_PARTITIONS, ""), (_GPUS, "gpu, name")):
+        for name, help_, label, columns in table:
+            values = f" ({', '.join(columns)})" if label and columns else ""
+            listed.append((MetricFamily(name, help_), ", ".join(filter(None, (shared, label + values)))))
+    return listed
+
+
 def _families(table: Table, rows: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterable[MetricFamily]:
     """Yield metric families. `rows`: labels and values of each stage, each GPU, or of the whole run."""
     for name, help_, label, columns in table:
@@ -256,8 +288,7 @@ class _Alerts:
             self._counts[key] = self._counts.get(key, 0) + 1
 
     def families(self) -> Iterable[MetricFamily]:
-        total = MetricFamily("tamis_alerts_total", "Alerts that were raised.")
-        active = MetricFamily("tamis_alert_active", "1 for each alert that was raised and is not resolved.")
+        total, active = _family("tamis_alerts_total"), _family("tamis_alert_active")
         for (rule, level), n in self._counts.items():
             total.add(n, {"rule": rule, "level": level})
         for rule, level in self._active.items():

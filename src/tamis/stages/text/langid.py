@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LABEL = "__label__"
 # The smallest of those measured with 99.5 % of the labels of whole texts among documents that are not English, too:
-# 99.52 %, and 99.91 % of all; 6,000 gave 99.25 and 99.86 %. docs/language-id.md has the table.
+# 99.52 %, and 99.91 % of all; 6,000 gave 99.25 and 99.86 %. docs/guides/language-id.md has the table.
 MAX_BYTES = 8000
 
 

@@ -1,6 +1,7 @@
 """Gopher, C4 and FineWeb against datatrove, document by document and value by value.
 
-docs/datatrove.md lists the differences. datatrove's filters take a tokenizer; here they get Tamis' words and sentences,
+docs/explanation/datatrove.md lists the differences. datatrove's filters take a tokenizer; here they get Tamis' words
+and sentences,
 so that only the rules are compared.
 """
 
@@ -173,7 +174,7 @@ def test_a_value_that_differs_is_noticed() -> None:
 def test_documentation_of_this_repository() -> None:
     """Real Markdown in windows of 40 lines: lists, tables, code and prose."""
     windows = []
-    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]):
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]):
         lines = CITATION.sub("", path.read_text(encoding="utf-8")).split("\n")
         windows += ["\n".join(lines[k : k + 40]) for k in range(0, len(lines), 20)]
     assert len(windows) > 50

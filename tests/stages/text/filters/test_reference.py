@@ -1,4 +1,4 @@
-"""docs/filters.md is what the filters say."""
+"""docs/reference/filters.md is what the filters say."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "filters.md").read_text(encoding="utf-8") == reference(), (
-        "run: python -m tamis.stages.text.filters.reference > docs/filters.md"
+    assert (ROOT / "docs/reference/filters.md").read_text(encoding="utf-8") == reference(), (
+        "run: python -m tamis.stages.text.filters.reference > docs/reference/filters.md"
     )
 
 

@@ -158,7 +158,7 @@ class KernelFilter(BoundedFilter):
     """Scores by text statistics of the kernels: a name, the statistics it needs and a limit.
 
     `compares` names one statistic, or two whose ratio is the score; `when_nothing` is the score if the second is 0.
-    Subclasses with another formula override `score_from`. docs/filters.md lists the statistics.
+    Subclasses with another formula override `score_from`. docs/reference/filters.md lists the statistics.
     """
 
     compares: ClassVar[tuple[str, ...]] = ()
@@ -184,8 +184,8 @@ class KernelFilter(BoundedFilter):
 class StatisticFilter(KernelFilter):
     """Any text statistic, or the ratio of two, within bounds (included): a custom rule without code.
 
-    `statistic` and `per` are names of statistics (docs/filters.md lists them); `when_nothing` is the score of documents
-    for which `per` is 0.
+    `statistic` and `per` are names of statistics (docs/reference/filters.md lists them); `when_nothing` is the score
+    of documents for which `per` is 0.
     """
 
     label: str

@@ -129,8 +129,8 @@ class FastTextLangId(_ModelFilter):
     """Language and its probability, as a text such as "[0.97, 'en']". Keeps scores of at least `min_langid_score`.
 
     Without `model_path` the model that Tamis ships is used; of each text the first `max_bytes` are read (see
-    docs/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label
-    alone, in any case. A text without words that the model knows has "[0.0, 'unknown']".
+    docs/guides/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn"
+    that label alone, in any case. A text without words that the model knows has "[0.0, 'unknown']".
     """
 
     model_path: str | None = None
@@ -201,7 +201,7 @@ class LanguageFilter(RuleSet):
     """Documents of one language, or those whose language is clear: a stage with one FastTextLangId.
 
     `lang=None` keeps any language with a probability of at least `min_score`. `language_field` is a column for the
-    score and the language, as "[0.97, 'en']". See docs/language-id.md for the model.
+    score and the language, as "[0.97, 'en']". See docs/guides/language-id.md for the model.
     """
 
     lang: str | None = None

@@ -1,7 +1,7 @@
 """Gopher's rules (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", A1.1).
 
 The paper leaves details open. These follow datatrove's reading, with words split at whitespace instead of by a
-tokenizer; docs/filters.md lists the differences.
+tokenizer; docs/reference/filters.md lists the differences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The reference page of filters, generated from their classes.
 
-Run `python -m tamis.stages.text.filters.reference > docs/filters.md` after a change; a test compares the page.
+Run `python -m tamis.stages.text.filters.reference > docs/reference/filters.md` after a change; a test compares
+the page.
 """
 
 from __future__ import annotations

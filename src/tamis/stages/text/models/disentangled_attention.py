@@ -5,7 +5,8 @@ positions.
 
 The kernel is in disentangled_attention.cu and is compiled when it is first used (cupy, by NVRTC, about 3 s once per
 machine). On an H200 at 1,024 tokens it is 1.6 times as fast as the same in Triton, whose gathers within a tile took two
-thirds of the time, and the whole model is 3.4 to 3.7 times as fast as transformers' own (docs/benchmarks-gpu.md).
+thirds of the time, and the whole model is 3.4 to 3.7 times as fast as transformers' own
+(docs/explanation/benchmarks-gpu.md).
 Called by packed_deberta.py only.
 """
 

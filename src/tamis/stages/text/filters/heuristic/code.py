@@ -1,4 +1,4 @@
-"""Filters for source code: comments, lines, letters, markup. Scores of empty texts are in docs/filters.md."""
+"""Filters for source code: comments, lines, letters, markup. Scores of empty texts are in docs/reference/filters.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Characters are code points, words are what str.split() gives (a segmenter's words for lang="zh" and "ja"), sentences are
 lines that are not blank, paragraphs are separated by an empty line. With nothing to measure (an empty or null text, no
-words, no lines), a share is the score that drops the document; docs/filters.md has the table.
+words, no lines), a share is the score that drops the document; docs/reference/filters.md has the table.
 """
 
 from __future__ import annotations

@@ -1,0 +1,350 @@
+"""Make the pictures of docs/images from real runs: `make screenshots`, or names of pictures as arguments.
+
+Terminal sessions become SVG, pages of the report and the dashboard PNG (headless chromium by way of selenium), and the
+chart of peers is drawn from the tables in docs/explanation, so that it shows measured figures only. Two minutes on two
+cores. Everything runs in a temporary folder; input is Python's own manual and text of this machine (`tamis demo`).
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs/images"
+TAMIS = [str(Path(sys.executable).with_name("tamis"))]
+COLUMNS, ROWS = 110, 60
+LINE_PX, CHAR_PX, PAD_PX = 18, 7.83, 14
+COLOURS = ["#586069", "#f97583", "#85e89d", "#ffea7f", "#79b8ff", "#b392f0", "#76e3ea", "#e1e4e8"]
+_SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+_DEMO_SIZE = "60MB"
+
+
+# Terminal sessions
+
+
+def session(folder: Path, *commands: str, rows: int = ROWS) -> str:
+    """Run commands in a terminal of their own, and return an SVG of what they show, prompts included."""
+    lines: list[str] = []
+    for command in commands:
+        lines.append(f"\x1b[32m$\x1b[0m \x1b[1m{command}\x1b[0m")
+        lines += _shown(folder, command, rows)
+    return _svg(lines)
+
+
+def _shown(folder: Path, command: str, rows: int) -> list[str]:
+    """Return the lines that remain on the screen at the end of a command."""
+    main, worker = pty.openpty()
+    env = {**os.environ, "PATH": f"{Path(TAMIS[0]).parent}:{os.environ['PATH']}", "TERM": "xterm", "PWD": str(folder)}
+    env |= {"COLUMNS": str(COLUMNS), "LINES": str(rows)}
+    subprocess.run(["stty", "cols", str(COLUMNS), "rows", str(rows)], stdin=worker, check=True)
+    process = subprocess.Popen(["bash", "-c", command], cwd=folder, stdin=worker, stdout=worker, stderr=worker, env=env)
+    os.close(worker)
+    chunks = []
+    while True:
+        try:
+            data = os.read(main, 65536)
+        except OSError:  # the other end was closed
+            break
+        if not data:
+            break
+        chunks.append(data)
+    process.wait()
+    os.close(main)
+    text = b"".join(chunks).decode("utf-8", "replace").replace("\r\n", "\n").replace(str(folder), "~/corpus")
+    lines = [re.split(r"\r|\x1b\[2K", line)[-1] for line in text.split("\n")]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines[:rows] + (["..."] if len(lines) > rows else [])
+
+
+def _svg(lines: list[str]) -> str:
+    width = max(len(_SEQUENCE.sub("", line)) for line in lines) * CHAR_PX + 2 * PAD_PX
+    width, height = max(560.0, width), len(lines) * LINE_PX + 2 * PAD_PX + 6
+    rows = []
+    for i, line in enumerate(lines):
+        y = PAD_PX + 14 + i * LINE_PX
+        rows.append(f'<text x="{PAD_PX}" y="{y:g}" xml:space="preserve">{_spans(line)}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" '
+        f'height="{height}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="13" fill="#e1e4e8">\n'
+        f'<rect width="100%" height="100%" rx="8" fill="#1f2428"/>\n' + "\n".join(rows) + "\n</svg>\n"
+    )
+
+
+def _spans(line: str) -> str:
+    """Return the text of a line with its colours; every span has its position, so that columns stay aligned."""
+    spans, style, column, end = [], {}, 0, 0
+    for match in [*_SEQUENCE.finditer(line), None]:
+        text = line[end : match.start() if match else len(line)]
+        if text:
+            attributes = "".join(f' {k}="{v}"' for k, v in style.items())
+            length = f' textLength="{len(text) * CHAR_PX:.1f}" lengthAdjust="spacingAndGlyphs"'
+            x = f' x="{PAD_PX + column * CHAR_PX:.1f}"'
+            spans.append(
+                f"<tspan{x}{length}{attributes}>{html.escape(text, quote=False)}</tspan>" if text.strip() else ""
+            )
+            column += len(text)
+        if match is None:
+            break
+        end = match.end()
+        if match[2] == "m":
+            style = _styled(style, match[1])
+    return "".join(spans)
+
+
+def _styled(style: dict[str, str], codes: str) -> dict[str, str]:
+    style = dict(style)
+    for code in (int(c or 0) for c in codes.split(";")):
+        if code == 0:
+            style = {}
+        elif code == 1:
+            style["font-weight"] = "bold"
+        elif code == 2:
+            style["opacity"] = "0.65"
+        elif code == 22:
+            style.pop("font-weight", None)
+            style.pop("opacity", None)
+        elif code == 39:
+            style.pop("fill", None)
+        elif code % 10 < 8 and code // 10 in (3, 9):
+            style["fill"] = COLOURS[code % 10]
+    return style
+
+
+# Pages in a browser
+
+
+class Browser:
+    """A headless chromium that takes pictures of pages; used as a context manager."""
+
+    def __enter__(self) -> Browser:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or ""
+        for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"):
+            options.add_argument(flag)
+        self.driver: Any = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.driver.quit()
+
+    def picture(self, url: str, target: Path, *, width: int = 1200, height: int = 800, heading: str = "") -> None:
+        """Save what a page shows, from a heading that contains this text on."""
+        from PIL import Image
+
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        features = [{"name": "prefers-color-scheme", "value": "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.get(url)
+        time.sleep(2.0)  # the page draws its charts
+        if heading:
+            script = """const h = [...document.querySelectorAll('h1,h2,h3,summary')]
+                .find(h => h.textContent.toLowerCase().includes(arguments[0].toLowerCase()));
+                if (h) { window.scrollTo(0, h.getBoundingClientRect().top + window.scrollY - 12); } return !!h"""
+            if not self.driver.execute_script(script, heading):
+                raise SystemExit(f"{url}: no heading with {heading!r}")
+            time.sleep(0.3)
+        shown = Image.open(io.BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
+        shown.quantize(128, method=Image.Quantize.MEDIANCUT).save(target, optimize=True)
+
+
+# The chart of peers
+
+
+def _figure(page: str, pattern: str) -> tuple[float, ...]:
+    """Return the numbers of a row of a page of benchmarks."""
+    text = (ROOT / f"docs/explanation/benchmarks-{page}.md").read_text(encoding="utf-8")
+    match = re.search(pattern, text)
+    if match is None:
+        raise SystemExit(f"benchmarks-{page}.md has no row like {pattern!r}: correct tools/screenshots.py")
+    return tuple(float(group.replace(",", "")) for group in match.groups())
+
+
+def peers() -> str:
+    """Draw measured figures of Tamis and its peers, as bars."""
+    number = r"([\d.,]+)"
+    nemo = _figure("text", rf"against nemo-curator, its start-up left out \| {number} and {number} documents/s")
+    trove = _figure("text", rf"against datatrove, its start-up left out \| {number} and {number} documents/s")
+    fuzzy = _figure("dedup", rf"5 words, 14 x 8, 100 MB, budget 512 MB \| best of 3 {number} s.*?peak {number} MB")
+    juicer = _figure("dedup", rf"data-juicer, 5 words, 14 x 8, 100 MB \| {number} s.*?peak {number} MB")
+    fuzzy_trove = _figure("dedup", rf"datatrove, 5 words, 14 x 8, 100 MB \| {number} s.*?peak {number} MB")
+    exact = _figure("dedup", rf"exact, 1 GB, budget 512 MB.*? \| {number} s.*?peak {number} MB")
+    polars = _figure("dedup", rf"polars, 1 GB: wall.*? \| {number} s.*?peak {number} MB")
+    duckdb = _figure("dedup", rf"duckdb, 1 GB: wall.*? \| {number} s.*?peak {number} MB")
+
+    def speed(value: float) -> str:
+        return f"{value:,.0f} documents/s"
+
+    def cost(values: tuple[float, ...]) -> str:
+        return f"{values[0]:.1f} s, peak {values[1]:,.0f} MB"
+
+    groups = [
+        (
+            "28 heuristic filters (longer is better)",
+            [("Tamis", nemo[0], speed(nemo[0])), ("NeMo Curator", nemo[1], speed(nemo[1]))],
+        ),
+        (
+            "Gopher rules (longer is better)",
+            [("Tamis", trove[0], speed(trove[0])), ("datatrove", trove[1], speed(trove[1]))],
+        ),
+        (
+            "Fuzzy deduplication of 100 MB (shorter is better)",
+            [(n, v[0], cost(v)) for n, v in (("Tamis", fuzzy), ("data-juicer", juicer), ("datatrove", fuzzy_trove))],
+        ),
+        (
+            "Exact deduplication of 1 GB (shorter is better)",
+            [(n, v[0], cost(v)) for n, v in (("Tamis", exact), ("Polars", polars), ("DuckDB", duckdb))],
+        ),
+    ]
+    parts, y = [], 26
+    for title, bars in groups:
+        parts.append(f'<text x="12" y="{y}" font-weight="bold">{title}</text>')
+        y += 10
+        longest = max(value for _, value, _ in bars)
+        for name, value, label in bars:
+            length = max(2.0, 380 * value / longest)
+            colour = "#0b7285" if name == "Tamis" else "#adb5bd"
+            parts.append(f'<text x="112" y="{y + 14}" text-anchor="end">{name}</text>')
+            parts.append(f'<rect x="120" y="{y + 2}" width="{length:.1f}" height="15" fill="{colour}"/>')
+            parts.append(f'<text x="{126 + length:.1f}" y="{y + 14}">{label}</text>')
+            y += 21
+        y += 24
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {y - 14}" width="720" height="{y - 14}" '
+        'font-family="DejaVu Sans, Helvetica, Arial, sans-serif" font-size="13" fill="#212529">\n'
+        '<rect width="100%" height="100%" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+# All pictures
+
+
+class Studio:
+    """A temporary folder with a small corpus, a larger one, and runs over both, which pictures are made of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.small, self.large = folder / "small", folder / "large"
+        self._done: set[str] = set()
+
+    def run(self, folder: Path, command: str) -> None:
+        """Run a command in a folder, once for all pictures; exit code 3 is a result, too."""
+        if command in self._done:
+            return
+        env = {**os.environ, "PATH": f"{Path(TAMIS[0]).parent}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 3):
+            raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
+        self._done.add(command)
+
+    def corpus(self) -> Path:
+        """Return the folder of docs/start.md: its corpus, its modules and its recipe."""
+        if not self.small.exists():
+            self.small.mkdir()
+            page = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+            for name, code in re.findall(
+                r"^```(?:python|yaml)\n# ([\w.]+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+            ):
+                (self.small / name).write_text(code)
+            self.run(self.small, f"{sys.executable} make_corpus.py")
+        return self.small
+
+    def curated(self) -> Path:
+        self.run(self.corpus(), "tamis curate data/ clean/ --memory 512MB -q")
+        return self.small
+
+    def demo(self) -> Path:
+        """Return the folder of a demo: `demo-output/corpus` and `demo-output/result`."""
+        self.large.mkdir(exist_ok=True)
+        self.run(self.large, f"tamis demo --size {_DEMO_SIZE}")
+        return self.large
+
+    def terminal(self, *commands: str, folder: Callable[[], Path], rows: int = ROWS) -> str:
+        return session(folder(), *commands, rows=rows)
+
+    def page(self, name: str, target: Path, heading: str = "", height: int = 800) -> None:
+        """Take a picture of the report of the demo, or of its dashboard."""
+        result = self.demo() / "demo-output/result"
+        if name == "report":
+            with Browser() as browser:
+                browser.picture((result / "_tamis/report.html").as_uri(), target, heading=heading, height=height)
+            return
+        command = ["tamis", "dashboard", str(result), "--port", "0", "--no-open"]
+        with subprocess.Popen(
+            [*TAMIS, *command[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as server:
+            assert server.stdout is not None
+            killer = threading.Timer(120, server.kill)
+            killer.start()
+            url = next(m[0] for line in server.stdout if (m := re.search(r"http://\S+", line)))
+            with Browser() as browser:
+                browser.picture(url, target, height=height)
+            server.terminate()
+            killer.cancel()
+
+
+TERMINALS: dict[str, tuple[tuple[str, ...], str, int]] = {
+    "inspect": (("tamis inspect data/",), "corpus", 34),
+    "curate": (("tamis curate data/ clean/ --memory 512MB --fresh -q",), "corpus", 46),
+    "quarantine": (("tamis quarantine clean/",), "curated", 20),
+    "why": (("tamis why clean/ assert-0",), "curated", 16),
+    "why-duplicate": (("tamis why clean/ mirror-binary",), "curated", 24),
+    "rethreshold": (("tamis rethreshold clean/ line_punct_ratio=0.05",), "curated", 12),
+    "plan": (("tamis plan recipe.yaml --allow-module mystages --memory 512MB",), "corpus", 40),
+    "refused": (("tamis filter gopher data/ tiny/ --memory 100MB; echo exit code $?",), "corpus", 12),
+    "top": (("tamis top demo-output/result --once",), "demo", 60),
+    "demo": ((f"tamis demo --size {_DEMO_SIZE}",), "empty", 60),
+}
+PAGES = {
+    "report": ("report", "", 900),
+    "report-memory": ("report", "memory", 800),
+    "report-funnel": ("report", "documents", 800),
+    "dashboard": ("dashboard", "", 1000),
+}
+
+
+def main(names: list[str]) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    unknown = set(names) - {*TERMINALS, *PAGES, "peers"}
+    if unknown:
+        raise SystemExit(f"no picture named {', '.join(sorted(unknown))}: {', '.join([*TERMINALS, *PAGES, 'peers'])}")
+    with tempfile.TemporaryDirectory(prefix="tamis-pictures-") as folder:
+        studio = Studio(Path(folder))
+        (Path(folder) / "empty").mkdir()
+        folders: dict[str, Callable[[], Path]] = {
+            "corpus": studio.corpus,
+            "curated": studio.curated,
+            "demo": studio.demo,
+            "empty": lambda: Path(folder) / "empty",
+        }
+        for name in names or ["peers", *TERMINALS, *PAGES]:
+            if name == "peers":
+                (IMAGES / "peers.svg").write_text(peers(), encoding="utf-8")
+            elif name in TERMINALS:
+                commands, where, rows = TERMINALS[name]
+                shown = studio.terminal(*commands, folder=folders[where], rows=rows)
+                (IMAGES / f"{name}.svg").write_text(shown, encoding="utf-8")
+            else:
+                page, heading, height = PAGES[name]
+                studio.page(page, IMAGES / f"{name}.png", heading, height)
+            print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
