@@ -19,6 +19,7 @@ from tamis import errors
         ("RunConflict", "TamisError", 5),
         ("Incomplete", "TamisError", 3),
         ("ConservationError", "TamisError", 6),
+        ("StageError", "TamisError", 7),
         ("WorkerError", "TamisError", 1),
         ("FormatError", "TamisError", 1),
     ],

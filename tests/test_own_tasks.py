@@ -180,23 +180,23 @@ def test_tasks_of_another_program_are_not_read_back(tmp_path: Path) -> None:
 def test_a_stage_that_raises_is_never_finished(more: dict[str, Any]) -> None:
     expected = r"stage 'fails': ValueError: no such thing \[test_own_tasks.py, line \d+, in process: raise ValueError"
     with pytest.raises(TamisError, match=expected):
-        run(Fails(), **more)
+        run(Fails(), fail_fast=False, **more)
 
 
 def test_the_first_exception_is_told_with_its_document(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in")
     expected = r"fails on 2\d of \d+ documents so far.*ValueError: no such thing on one record of .*a.jsonl \(at \d+"
     with pytest.raises(Incomplete, match=expected):
-        run(JsonlReader(source), Fails())
+        run(JsonlReader(source), Fails(), fail_fast=False)
     few = corpus(tmp_path / "few", 3)
     with pytest.raises(Incomplete, match=r"not one document.*First: stage 'fails': ValueError"):
-        run(JsonlReader(few), Fails())
+        run(JsonlReader(few), Fails(), fail_fast=False)
 
 
 def test_documents_in_quarantine_are_told_where_the_run_is_complete(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in")
     with pytest.warns(UserWarning, match=r"p: 1 documents are in quarantine \(.*first: stage 'fails'.*\(at \d+"):
-        (batch,) = run(JsonlReader(source), Fails("word 17"))
+        (batch,) = run(JsonlReader(source), Fails("word 17"), fail_fast=False)
     assert batch.num_items == 29
 
 

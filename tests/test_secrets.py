@@ -176,7 +176,7 @@ def test_no_file_of_a_run_and_no_error_tells_a_secret(tmp_path: Path) -> None:
             Ask(KEY, {"secret": Secret("open sesame")}, **parameters),
             JsonlWriter(str(output)),
         ]
-        return Pipeline("p", stages=stages).execute(InProcessExecutor(), quarantine_limit="100%")
+        return Pipeline("p", stages=stages).execute(InProcessExecutor(), quarantine_limit="100%", fail_fast=False)
 
     result = run(fail=True)
     assert result.ledger.quarantined.n == 5
@@ -255,7 +255,7 @@ def test_messages_of_failed_runs_tell_no_secret(tmp_path: Path) -> None:
 
     stages = [JsonlReader(documents(tmp_path / "in")), Broken(KEY), JsonlWriter(str(tmp_path / "out"))]
     with pytest.raises(TamisError, match="cannot log in with <secret>"):
-        Pipeline("p", stages=stages).execute(InProcessExecutor())
+        Pipeline("p", stages=stages).execute(InProcessExecutor(), fail_fast=False)
     assert files_with(tmp_path / "out", KEY) == []
 
 

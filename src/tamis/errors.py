@@ -9,6 +9,7 @@ TamisError                     exit code 1   something failed; the message says 
 ├── RunConflict                exit code 5   the output belongs to another run, to other data, or is in use
 ├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample delivered
 ├── ConservationError          exit code 6   records in and records out do not add up
+├── StageError                 exit code 7   a stage fails on everything, in setup(), or at all where that ends the run
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
 ├── StoreError                 exit code 1   an object store or web server fails; committed work is kept
 ├── DownloadError              exit code 1   a file could not be fetched; names the URL and a remedy
@@ -44,6 +45,10 @@ EXIT_CODES = {
         "choose another output, or start over with `--fresh`",
     ),
     6: ("records in and records out do not add up", "do not use the output; report it as a bug"),
+    7: (
+        "a stage fails on everything, or at all with `--fail-fast`",
+        "correct the stage: the message names it, its exception and the line of code",
+    ),
     130: ("interrupted; everything committed is kept", "run the same command again"),
 }
 
@@ -124,6 +129,12 @@ class Incomplete(TamisError):
 
 class ConservationError(TamisError):
     exit_code = 6
+
+
+class StageError(TamisError):
+    """The mistake is in a stage, not in the data. The message names the stage, its exception and the line of code."""
+
+    exit_code = 7
 
 
 class WorkerError(TamisError):

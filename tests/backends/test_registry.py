@@ -32,7 +32,7 @@ def test_the_choices_of_the_command_line_are_the_names() -> None:
 
 
 def test_an_unknown_name_is_refused_with_all_names() -> None:
-    with pytest.raises(UsageError, match="local, ray, ray_data, xenna"):
+    with pytest.raises(UsageError, match="local, in_process, ray, ray_data, xenna"):
         registry.load_executor("dask")
 
 
@@ -56,4 +56,4 @@ def test_the_page_on_clusters_has_a_row_for_every_executor() -> None:
 
 
 def test_every_executor_of_the_manifest_is_listed() -> None:
-    assert {registry.LOCAL, *_satellites.names("executor")} == set(registry.NAMES)
+    assert {registry.LOCAL, registry.IN_PROCESS, *_satellites.names("executor")} == set(registry.NAMES)

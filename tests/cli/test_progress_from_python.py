@@ -71,7 +71,7 @@ def test_who_interrupts_is_told_what_is_waited_for(
     monkeypatch.setattr(EventLoop, "run", interrupted)
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     with pytest.raises(KeyboardInterrupt):
-        Pipeline("p", stages=[JsonlReader(str(tmp_path))]).run(InProcessExecutor())
+        Pipeline("p", stages=[JsonlReader(str(tmp_path))]).run()
     assert "\rinterrupted: waiting for what is being committed ..." in capsys.readouterr().err
 
 

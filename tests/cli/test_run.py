@@ -146,8 +146,8 @@ def test_an_exceeded_quarantine_limit_is_exit_code_3(place: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "code", "expected"),
     [
-        ("failing.yaml", 3, "stage 'failing': ValueError: no such luck"),
-        ("badsetup.yaml", 1, "stage 'bad_setup (its setup)': RuntimeError: no model"),
+        ("failing.yaml", 7, "stage 'failing' fails on each of the first 20 documents: ValueError: no such luck"),
+        ("badsetup.yaml", 7, "stage 'bad_setup (its setup)': RuntimeError: no model"),
     ],
 )
 def test_a_failing_stage_is_named_without_a_traceback(place: Path, recipe: str, code: int, expected: str) -> None:

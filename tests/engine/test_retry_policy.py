@@ -298,3 +298,28 @@ def test_a_stage_is_blamed_after_many_documents_in_any_case() -> None:
         policy = RetryPolicy()
         blamed = [policy.add_misfit(misfit(size_bytes), has_succeeded) for _ in range(MANY_MISFITS)]
         assert blamed == [False] * (MANY_MISFITS - 1) + [True]
+
+
+def test_a_record_goes_to_quarantine_after_a_failure_in_a_clean_worker() -> None:
+    made, failed = unit(n_records=1), Failure(FailureKind.ERROR, "e", "s")
+    for is_clean, action in ((True, "retry"), (False, "retry"), (False, "retry"), (True, "quarantine")):
+        decision = decide(made, failed, is_clean=is_clean)
+        assert decision.action == action
+        made = decision.unit
+
+
+def test_fail_fast_ends_the_run_at_faults_and_recovers_from_the_rest() -> None:
+    policy = RetryPolicy(fail_fast=True)
+    kinds = ("error", "crash", "timeout", "memory", "killed", "replaced")
+    actions = [policy.decide(unit(n_records=7, cut=50), Failure(FailureKind(kind), "e", "s")).action for kind in kinds]
+    assert actions == ["fail", "fail", "fail", "split", "retry", "retry"]
+    assert policy.decide(unit(mode=Mode.FEED), Failure(FailureKind.ERROR, "e")).action == "fail"
+
+
+def test_a_worker_goes_on_with_halves_only_after_an_exception() -> None:
+    policy, first, later = RetryPolicy(), unit(n_records=7, cut=50), unit(n_records=7, cut=50)
+    later.n_failures, last = 1, unit(n_records=1)
+    last.n_failures = 1
+    error, crash = Failure(FailureKind.ERROR, "e", "s"), Failure(FailureKind.CRASH, "e", "s")
+    reused = [policy.may_reuse_worker(u, f) for u in (first, later, last) for f in (error, crash)]
+    assert reused == [False, False, True, False, False, False]

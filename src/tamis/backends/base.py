@@ -38,6 +38,7 @@ class BaseExecutor:
     own_config: Mapping[str, Any] = {}  # keys of `config` besides those that every executor knows, with their defaults
     show_progress = True  # a line while it runs, unless the caller has a display of its own
     progress_interval = 0.0  # seconds between two of them at least
+    is_inline = False  # stages run in this process: what they print and ask for goes to the terminal
     is_cluster = False  # workers are on other machines, or as if they were: GPUs of this one say nothing
 
     def __init__(

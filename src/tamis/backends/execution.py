@@ -83,10 +83,10 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
         result = run.execute()
     except RunConflict:  # the directory is another run's
         raise
-    except (TamisError, KeyboardInterrupt) as exc:
+    except (Exception, KeyboardInterrupt) as exc:  # also what a stage raised in this process
         if reported:
             leave_report(run.dir.path)
-        if writer is None and run_dir is None:
+        if writer is None and run_dir is None and not executor.is_inline:
             exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
         raise
     if reported and not (executor.is_part and not result.exit_code):  # the workflow leaves that of the whole
@@ -102,7 +102,7 @@ def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> Ru
     """Call `run` with its progress shown, unless the executor has a callback already."""
     if executor.progress is not None or not executor.show_progress:
         return run()
-    with ProgressDisplay() as line:
+    with ProgressDisplay(inline=executor.is_inline) as line:
         executor.progress, executor.note = at_most_every(executor.progress_interval, line.show), line.note
         try:
             result = run()

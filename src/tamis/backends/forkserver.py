@@ -12,6 +12,7 @@ import contextlib
 import faulthandler
 import os
 import socket
+import sys
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -95,6 +96,10 @@ def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
     from tamis.engine.messages import ORDERS
+    from tamis.engine.worker.failures import refuse_breakpoint
     from tamis.engine.worker.loop import work
+
+    if "PYTHONBREAKPOINT" not in os.environ:
+        sys.breakpointhook = refuse_breakpoint
 
     return work(Channel(socket.socket(fileno=fd), ORDERS), runner)

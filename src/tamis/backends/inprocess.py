@@ -1,4 +1,7 @@
-"""A single worker, in the calling process: for debugging (breakpoints work) and tests. No caps, no forking server."""
+"""A single worker, in the calling process: for debugging (breakpoints work) and tests. No caps, no forking server.
+
+Exceptions of stages reach the caller as they were raised, unless the run was started with fail_fast=False.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,21 @@ import os
 import threading
 from collections import deque
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from tamis import secrets
+from tamis.engine.activity import in_words
 from tamis.engine.job import Job
 from tamis.engine.messages import ORDERS, Assign, Exit, Failure, FailureKind, Order, Ready, UnitMessage, Vitals, about
+from tamis.engine.supervisor.units import Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.workers_interface import Died, Event, Received, ServerMemory
 from tamis.stores import spool
+
+if TYPE_CHECKING:
+    from tamis.engine.worker.apply import StageFailure
 
 
 class InlineWorkers:
@@ -31,7 +41,7 @@ class InlineWorkers:
         from tamis.engine.worker.process import UnitRunner
 
         keep_copies_in(self._config.scratch)
-        self._runner = UnitRunner(self._job, with_inputs(self._config))
+        self._runner = UnitRunner(self._job, with_inputs(self._config), inline=True)
         for stage in self._job.stages:
             stage.setup_on_node(this_node(), WorkerMetadata())
 
@@ -65,7 +75,15 @@ class InlineWorkers:
             def send(unit_message: UnitMessage) -> None:
                 self._events.append(Received(worker, about(unit_message, message.unit.id, message.fence)))
 
-            report = self._runner.run(message.unit, message.fence, send, lambda: 0)
+            from tamis.engine.worker.apply import StageFailure
+
+            failed: StageFailure | None = None
+            try:
+                report = self._runner.run(message.unit, message.fence, send, lambda: 0)
+            except StageFailure as exc:
+                failed = exc
+            if failed is not None:  # outside of the handler: the exception keeps the context that it was raised in
+                raise _located(failed, message.unit)
             send(report)
             if isinstance(report, Failure) and report.kind is FailureKind.MEMORY:
                 self._events.append(Died(worker, "memory"))
@@ -86,3 +104,12 @@ class InlineWorkers:
         if hasattr(self, "_runner"):
             spool.keep_copies(None)  # its folder is removed with the run, and this process continues
             self._runner.teardown()
+
+
+def _located(failure: StageFailure, unit: Unit) -> BaseException:
+    """Return what a stage raised, with a note that names the stage and the input that it was processing."""
+    exc = failure.cause
+    piece = unit.pieces[0]
+    source = f", on documents of {piece.input_path} (from {piece.start} on)" if piece.input_path else ""
+    exc.add_note(secrets.hide(f"in {in_words(failure.stage)}{source}"))
+    return exc

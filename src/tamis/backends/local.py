@@ -407,7 +407,13 @@ class LocalExecutor(BaseExecutor):
 
 
 class InProcessExecutor(BaseExecutor):
-    """Everything in the calling process, one partition after the other: breakpoints work, the memory cap does not."""
+    """Everything in the calling process, one partition after the other: breakpoints work, the memory cap does not.
+
+    What a stage raises reaches the caller of the run; with fail_fast=False the documents are quarantined, as with
+    workers.
+    """
+
+    is_inline = True
 
     def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> InlineWorkers:
         return InlineWorkers(job, config)

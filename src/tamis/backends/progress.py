@@ -54,8 +54,9 @@ class ProgressRates:
 class ProgressDisplay:
     """Takes the states of a run (see engine/run/run.py) and shows them. Use as a context manager."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
+    def __init__(self, quiet: bool = False, inline: bool = False) -> None:
+        """`inline`: stages use the same terminal, so that no line of it can be written over."""
+        self._quiet, self._inline = quiet, inline
         self._rates = ProgressRates()
         self._live: LiveLine | None = None
         self._phase = ""
@@ -63,8 +64,9 @@ class ProgressDisplay:
         self._in_notebook, self._width = False, 0
 
     def __enter__(self) -> ProgressDisplay:
-        self._in_notebook = not self._quiet and "ipykernel" in sys.modules
-        if not self._quiet and not self._in_notebook and is_terminal(sys.stderr):
+        rewrites = not self._quiet and not self._inline
+        self._in_notebook = rewrites and "ipykernel" in sys.modules
+        if rewrites and not self._in_notebook and is_terminal(sys.stderr):
             self._live = LiveLine(sys.stderr)
         return self
 

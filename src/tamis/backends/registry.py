@@ -15,7 +15,7 @@ from tamis.errors import UsageError, install_command
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
 
-LOCAL = "local"
+LOCAL, IN_PROCESS = "local", "in_process"
 
 
 class ExecutorInfo(NamedTuple):
@@ -28,9 +28,10 @@ class ExecutorInfo(NamedTuple):
     aliases: tuple[str, ...] = ()
 
 
-# Classes of all but the local one are in the manifest of satellites (_satellites.py), as "executor.NAME".
+# Classes of all but the first two are in the manifest of satellites (_satellites.py), as "executor.NAME".
 EXECUTORS: Mapping[str, ExecutorInfo] = {
     LOCAL: ExecutorInfo("this machine, the default"),
+    IN_PROCESS: ExecutorInfo("this process, for debugging: breakpoints work, the memory is not bounded"),
     "ray": ExecutorInfo("a Ray cluster, one actor on every node", True, "ray", ("ray",), ("ray_actor_pool",)),
     "ray_data": ExecutorInfo("a Ray cluster, through Ray Data", True, "ray", ("ray",)),
     "xenna": ExecutorInfo("a Ray cluster, through Cosmos Xenna", True, "ray", ("ray", "cosmos_xenna")),
@@ -66,10 +67,10 @@ def load_executor(name: str, address: str | None = None) -> BaseExecutor:
 def executor_class(name: str) -> type[BaseExecutor]:
     """Import and return the class of the executor of this name."""
     name = ALIASES.get(name, name)
-    if name == LOCAL:
-        from tamis.backends.local import LocalExecutor
+    if name in (LOCAL, IN_PROCESS):
+        from tamis.backends.local import InProcessExecutor, LocalExecutor
 
-        return LocalExecutor
+        return LocalExecutor if name == LOCAL else InProcessExecutor
     loaded: type[BaseExecutor] = _satellites.load(f"executor.{name}")
     return loaded
 

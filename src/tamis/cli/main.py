@@ -6,7 +6,7 @@ Only the file of the command that was called is imported, and `tamis --help` imp
 modules import what they need inside their functions.
 
 Exit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict,
-6 records do not add up, 130 interrupted.
+6 records do not add up, 7 a stage fails, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -239,6 +239,7 @@ class Done(AboutUnit, Cost):
     schema: str = ""  # of a unit that joins schemas
     stages: list[StageUse] = field(default_factory=list)
     retained: RetainedMemory | None = None
+    first_bad: str = ""  # the first record that was quarantined: location and reason
 
     def facts(self) -> dict[str, Any]:
         """Return what the event log records of the unit."""
@@ -283,6 +284,7 @@ class Failure(AboutUnit, Cost):
     requested_bytes: int = 0  # by the allocation that failed; 0: not known
     is_usage: bool = False  # a mistake in the call, not in a stage
     in_setup: bool = False
+    n_failed_alone: int = 0  # documents that the stage also failed on one by one, where it failed on all that it got
 
     def facts(self) -> dict[str, Any]:
         """Return what the event log records of the failure."""

@@ -72,12 +72,13 @@ class Launch:
         A cluster of the recipe is started before and always stopped afterwards.
         """
         address, others = self.options.address, ", ".join(registry.names_with_address())
-        if self.executor == registry.LOCAL:
+        if self.executor in (registry.LOCAL, registry.IN_PROCESS):
             if address is not None:
                 raise UsageError(f"--address is of a running cluster: use it with --executor {others}")
             if self.ray_client is not None:
-                echo(f"the recipe's 'ray_client:' is not used by the local executor; use --executor {others}", err=True)
-            yield None
+                unused = f"the recipe's 'ray_client:' is not used by the {self.executor} executor"
+                echo(f"{unused}; use --executor {others}", err=True)
+            yield None if self.executor == registry.LOCAL else registry.load_executor(self.executor)
             return
         with contextlib.ExitStack() as stack:
             if self.ray_client is not None:

@@ -20,7 +20,7 @@ from tamis.cli.jobs.request import Request, run_dir_of
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
-from tamis.errors import RunConflict, TamisError
+from tamis.errors import RunConflict, StageError, TamisError
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -102,7 +102,8 @@ def execute_pipeline(
     from tamis.forecast import ranges
 
     run_dir = run_dir_of(pipeline, settings)
-    shown, began_s = ProgressDisplay(quiet), time.time()
+    executor = executor or LocalExecutor()
+    shown, began_s = ProgressDisplay(quiet, executor.is_inline), time.time()
     watch = make_watch(alerts or AlertOptions(), settings, run_dir, pipeline.name, shown.note)
 
     def observe(state: dict[str, Any]) -> None:
@@ -113,7 +114,6 @@ def execute_pipeline(
     try:
         with shown, sigterm_interrupts():
             try:
-                executor = executor or LocalExecutor()
                 with executor.watched_by(observe, watch):
                     result = pipeline.execute(executor, count_caller=True, alerts=OFF, **settings)  # it has a watch
             finally:
@@ -124,13 +124,30 @@ def execute_pipeline(
         raise CommandExit(130) from None
     except RunConflict:
         raise
-    except TamisError as exc:
+    except Exception as exc:
+        if not isinstance(exc, TamisError) and executor.is_inline:
+            raise _stage_raised(exc) from None
+        if not isinstance(exc, TamisError):
+            raise
         told = alert_lines(watch.summary()) if watch is not None else []
         raise explained(exc, run_dir, began_s, told) from None
     counted = {"alerts": watch.summary()} if watch is not None else {}
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
     return {**as_dict(result), "drops": drops_of_run(result.ledger, run_dir), **counted}
+
+
+def _stage_raised(exc: Exception) -> CommandExit:
+    """Print what a stage raised in this process; return the exit. A debugger that was left is an interrupt."""
+    import traceback
+
+    from tamis.engine.worker.failures import is_debugger_exit
+
+    if is_debugger_exit(exc):
+        echo("interrupted in the debugger; run the same command again to resume", err=True)
+        return CommandExit(130)
+    echo(secrets.hide("".join(traceback.format_exception(exc))).rstrip(), err=True)
+    return CommandExit(StageError.exit_code)
 
 
 def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:

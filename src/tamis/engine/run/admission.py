@@ -58,6 +58,7 @@ class Admission:
             timeout_s=settings.timeout,
             rate_limit=settings.rate_limit,
             rate_floor=settings.rate_floor,
+            fail_fast=settings.fail_fast,
             usable=USABLE,
             shared_bytes=shares.shared_bytes,
             has_setup=[job.sets_up(s) for s in job.segments],

@@ -169,6 +169,7 @@ class Run:
             )
             predictors = expectation.models(config.max_block_bytes)
             config.expected_s = expectation.seconds_per_byte
+            config.proven = {book.name for book in past.ledger.stages if book.into.n > book.quarantined.n}
             record, settings = context.record, self._settings
             note_shares(record, settings, shares, config, self._job, workers.server)
             note_sizes(record, settings, self._inputs, config, len(self._job.segments), self.dir.scratch)
@@ -220,4 +221,5 @@ class Run:
             sends_blocks=bool(run_dir.remote_scratch) and settings.mode == "batch",
             plan_path=run_dir.plan_path,
             budget_bytes=budget.bytes,
+            fail_fast=settings.fail_fast,
         )

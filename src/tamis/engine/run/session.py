@@ -25,7 +25,7 @@ from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunStatus
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.workers_interface import Workers
-from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, TamisError
+from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
 from tamis.formats.registry import TABLES
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
@@ -122,6 +122,8 @@ class WorkSession:
                 return BudgetError(f"{reason}. {n_committed}")
             case FatalKind.USAGE:
                 return PipelineError(reason)
+            case FatalKind.STAGE:
+                return StageError(f"{reason}. {n_committed}; the traceback is in {self.context.dir.path}/worker.log")
             case FatalKind.INPUT:
                 return RunConflict(f"{reason}. Use nothing of the output; start over with fresh (--fresh)")
         return TamisError(f"{reason}. Everything committed so far is kept; see {self.context.dir.path}/worker.log")

@@ -202,6 +202,13 @@ class RunSettings:
         "code 3.",
         default_text="0.1%, and more than 100 records", scope=Scope.EVERY_JOB, in_recipes=True,
     )  # fmt: skip
+    fail_fast: bool | None = setting(
+        None, FLAG,
+        "Stop at the first failure: a stage that raises, crashes or hangs, or input that cannot be read.",
+        default_text="documents that a stage fails on are quarantined, and the run stops if it fails on all of the "
+                     "first ones; in process, its exception is raised",
+        scope=Scope.EVERY_JOB, in_recipes=True,
+    )  # fmt: skip
     gpu_memory: str | int | None = setting(
         None, SIZE, "The most memory that all workers of the run together may use of each GPU, e.g. 40GB.",
         default_text="all of it", scope=Scope.EVERY_JOB, in_recipes=True,

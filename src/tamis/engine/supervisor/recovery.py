@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tamis.engine.activity import in_words
+from tamis.engine.activity import READING, WRITING, in_words
 from tamis.engine.messages import Failure, FailureKind
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
@@ -24,6 +24,7 @@ from tamis.engine.supervisor.retry_policy import (
 from tamis.engine.supervisor.shutdown import Shutdown
 from tamis.engine.supervisor.state import FatalKind, RunStatus, Worker
 from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_pool import WorkerPool
 
@@ -40,9 +41,10 @@ class Recovery:
         arbiter: MemoryArbiter,
         handles: Handles,
         shutdown: Shutdown,
+        unproven: UnprovenStages,
     ) -> None:
         self._policy, self._status, self._pool, self._queue = policy, status, pool, queue
-        self._arbiter, self._handles, self._shutdown = arbiter, handles, shutdown
+        self._arbiter, self._handles, self._shutdown, self._unproven = arbiter, handles, shutdown, unproven
 
     def recover(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """Decide about a unit that failed, and carry the decision out."""
@@ -55,8 +57,11 @@ class Recovery:
             return self._queue.scratch.free(unit.scratch_paths)  # given up because of another of its units
         if report.kind is FailureKind.DEVICE:
             return self._recover_from_full_device(unit, worker, report)
+        if self._unproven.add(unit, report):
+            why = self._unproven.blame()
+            return self._shutdown.fail(FatalKind.STAGE, why) if why else []
         self._learn(unit, worker, report)
-        decision = self._policy.decide(unit, report, self._had_everything(worker), is_fresh)
+        decision = self._policy.decide(unit, report, self._had_everything(worker), is_fresh, not worker.has_failed)
         actions: list[Action] = []
         if decision.note:
             facts = {"unit": unit.id, "kind": report.kind, "stage": report.stage, "error": report.error}
@@ -72,7 +77,7 @@ class Recovery:
         if action is SetupDeathAction.FAIL:
             n = self._policy.n_setup_deaths
             return self._shutdown.fail(
-                FatalKind.WORKER, f"{in_words(report.stage)} ended {n} workers in a row: {report.error}"
+                FatalKind.STAGE, f"{in_words(report.stage)} ended {n} workers in a row: {report.error}"
             )
         unit.alone = action is SetupDeathAction.ALONE
         return [Note(EventKind.RECOVERY, describe_failure(report), {"unit": unit.id}), *self._retry(unit)]
@@ -97,8 +102,7 @@ class Recovery:
         unit = decision.unit
         match decision.action:
             case RetryAction.FAIL:
-                kind = FatalKind.INPUT if report.kind is FailureKind.INPUT else FatalKind.WORKER
-                return self._shutdown.fail(FatalKind.USAGE if report.is_usage else kind, describe_failure(report))
+                return self._shutdown.fail(_fatal_kind(report), describe_failure(report))
             case RetryAction.INFEASIBLE | RetryAction.UNFIT:
                 return self._give_up_misfit(decision, worker, report)
             case RetryAction.UNREADABLE:
@@ -167,3 +171,13 @@ class Recovery:
             return self._shutdown.fail(FatalKind.BUDGET, self._policy.blame_stage())
         self._status.infeasible.append(f"{decision.note}: {misfit.advice(may_quarantine=misfit.is_large)}")
         return self._queue.give_up(unit)
+
+
+def _fatal_kind(report: Failure) -> FatalKind:
+    """Return what is to blame for a failure that ends the run."""
+    if report.is_usage:
+        return FatalKind.USAGE
+    if report.kind is FailureKind.INPUT:
+        return FatalKind.INPUT
+    is_stage = bool(report.stage) and report.stage not in (READING, WRITING)
+    return FatalKind.STAGE if is_stage and report.kind is not FailureKind.KILLED else FatalKind.WORKER

@@ -11,8 +11,8 @@ on a full GPU    in setup(): with the workers that fitted, and no more of them (
 descriptors,     the worker had used them up before: again, unchanged, on a fresh one (five times); else descriptors as
 threads          a stage error, threads as a memory failure: their stacks count against the cap
 user's source    once more, then the run ends: what it reads or makes is not ours to quarantine
-stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
-crash, timeout
+stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine. With
+crash, timeout   fail_fast the run ends; it also does if a stage fails on everything from the start (unproven.py)
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
 others' sake
 a feeder         after a memory failure again with more, up to everything there is (a Parquet reader also in smaller
@@ -46,6 +46,7 @@ FEW_MISFITS, MANY_MISFITS = 3, 20
 SMALL_RECORD_BYTES = 1 << 20
 _NO_MACHINE_BYTES = 1 << 47  # the addresses of one process: a request beyond it is a wrong size, not a need
 _SIGKILL = 9
+_FAULTS = (FailureKind.ERROR, FailureKind.CRASH, FailureKind.TIMEOUT)
 _MOST_FAILURES = {Mode.RECAST: 3, Mode.QUARANTINE: 5}  # of units that run no stage: then the run ends
 
 
@@ -123,15 +124,34 @@ class RetryPolicy:
     The decision about one unit follows from the unit and its failure alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fail_fast: bool = False) -> None:
+        """`fail_fast`: end the run at the first failure that is not one of resources."""
+        self._fail_fast = fail_fast
         self.n_setup_deaths = 0  # workers in a row that died while a stage was set up
         self.misfits: list[Misfit] = []  # the last documents that did not fit, with nothing that fitted in between
 
-    def decide(self, unit: Unit, report: Failure, had_all: bool = False, was_fresh: bool = True) -> RetryDecision:
+    def may_reuse_worker(self, unit: Unit, report: Failure) -> bool:
+        """Return True if the worker whose stage raised may go on with the halves of its unit.
+
+        Only a record that fails alone needs a fresh worker, to tell its own fault from what an exception before it
+        left behind: a fork for every half would take most of the time.
+        """
+        return (
+            report.kind is FailureKind.ERROR
+            and unit.mode is Mode.RUN
+            and unit.n_failures > 0
+            and not self._fail_fast
+            and can_split(unit)
+        )
+
+    def decide(
+        self, unit: Unit, report: Failure, had_all: bool = False, was_fresh: bool = True, is_clean: bool = True
+    ) -> RetryDecision:
         """Decide what to do with a unit after this failure.
 
         `had_all`: its cap was the whole pool, so that no larger one can be tried. `was_fresh`: it was the first
-        unit of its worker, which had not used up anything before.
+        unit of its worker, which had not used up anything before. `is_clean`: no stage had raised in that worker
+        before.
 
         The arguments are not modified: what is to be remembered of the failure is on the decision's unit.
         """
@@ -152,13 +172,15 @@ class RetryPolicy:
         unit = replace(unit, last_error=error)
         if kind is FailureKind.INPUT:
             return RetryDecision(RetryAction.FAIL, unit)
+        if self._fail_fast and unit.mode in (Mode.RUN, Mode.FEED) and kind in _FAULTS:
+            return RetryDecision(RetryAction.FAIL, unit)
         if unit.mode is Mode.FEED:
             return _decide_feed(unit, kind, error, had_all)
         if kind is FailureKind.SETUP and unit.mode is not Mode.RECAST:
             return RetryDecision(RetryAction.FAIL, unit)
         if kind is FailureKind.MEMORY and unit.mode is not Mode.RECAST:
             return _decide_memory(unit, report, had_all or unit.alone)
-        return _decide_failure(unit, replace(report, kind=kind))
+        return _decide_failure(unit, replace(report, kind=kind), is_clean)
 
     def after_setup_death(self) -> SetupDeathAction:
         """Decide after another worker died during setup: retry, then alone with the whole budget, then end the run.
@@ -204,8 +226,11 @@ def _retry_used_up(unit: Unit, report: Failure) -> RetryDecision:
     return RetryDecision(RetryAction.RETRY, replace(unit, n_kills=unit.n_kills + 1), note)
 
 
-def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
-    """Decide after a failure other than memory: once more, then in halves; the last record goes to quarantine."""
+def _decide_failure(unit: Unit, report: Failure, is_clean: bool) -> RetryDecision:
+    """Decide after a failure other than memory: once more, then in halves; the last record goes to quarantine.
+
+    It goes there after two failures, one of them at least in a clean worker.
+    """
     unit = replace(unit, n_failures=unit.n_failures + 1, n_own_failures=unit.n_own_failures + 1)
     if unit.mode in _MOST_FAILURES:
         return RetryDecision(
@@ -225,7 +250,8 @@ def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
     ):  # libraries crash when an allocation fails: see whether more helps
         note = f"a worker crashed on one record, trying it alone with the whole budget: {report.error}"
         return RetryDecision(RetryAction.ALONE, replace(unit, alone=True), note)
-    if unit.n_own_failures < 2:
+    unit.has_failed_clean = unit.has_failed_clean or is_clean
+    if unit.n_own_failures < 2 or not unit.has_failed_clean:
         return RetryDecision(RetryAction.RETRY, unit)
     if unit.segment == 0 and unit.pieces[0].kind in (PieceKind.START, PieceKind.FILES):
         return RetryDecision(
@@ -262,15 +288,18 @@ def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> RetryDecision:
     )
 
 
-def describe_failure(report: Failure, unit: Unit | None = None) -> str:
+def describe_failure(report: Failure, unit: Unit | None = None, label: bool = True) -> str:
     """Describe a failure in one line.
 
-    Names the stage, the exception, the document (of `unit`), and the line of code that raised it.
+    Names the stage (unless `label` is false), the exception, the document (of `unit`), and the line of code that raised
+    it.
     """
     stage, line = in_words(report.stage), report.at
     error = report.error or "a worker failed"
-    prefix = f" on {_describe(unit)}" if unit is not None else ""
-    return f"{stage}: {error}{prefix}" + (f" [{line}]" if line else "") if stage else error
+    where = f" on {_describe(unit)}" if unit is not None else ""
+    if not stage:
+        return error
+    return (f"{stage}: " if label else "") + error + where + (f" [{line}]" if line else "")
 
 
 def _describe(unit: Unit) -> str:

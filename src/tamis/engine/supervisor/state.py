@@ -31,6 +31,7 @@ class FatalKind(StrEnum):
     """What made the run end before its work was done; decides which error the caller raises."""
 
     BUDGET = "budget"
+    STAGE = "stage"
     DISK = "disk"
     INPUT = "input"
     USAGE = "usage"
@@ -85,6 +86,8 @@ class Config:
     timeout_s: float = 1800.0
     rate_limit: float = 0.001
     rate_floor: int = 100
+    fail_fast: bool | None = None  # the setting
+    proven: set[str] = field(default_factory=set)  # labels of stages that have passed a document
     unsynced_bytes: int = 512 << 20
     usable: float = 1.0  # share of the budget that caps are granted up to
     has_setup: list[bool] | None = None  # by segment: whether a stage sets something up, which may take memory
@@ -117,6 +120,7 @@ class Worker:
     base_data_bytes: int = 0  # ... in private mappings, touched or not: its limit is that plus its cap
     file_bytes: int = 0  # pages of files that it has mapped: of libraries, mostly
     retained_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
+    has_failed: bool = False  # a stage raised in it, and it went on
     was_alone: bool = False  # when it was killed: no other worker was busy
     first_floor: int = 0
     base_floor: int = 0  # when the first partitions, which warm it up, were over

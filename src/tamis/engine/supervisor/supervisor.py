@@ -39,6 +39,7 @@ from tamis.engine.supervisor.retry_policy import RetryPolicy, judge_death
 from tamis.engine.supervisor.shutdown import Shutdown
 from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunStatus, Worker, WorkerState
 from tamis.engine.supervisor.units import Mode, Recast, Unit
+from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
 from tamis.engine.supervisor.worker_pool import WorkerPool
@@ -75,11 +76,19 @@ class Supervisor:
         self.pool = WorkerPool(config, self.arbiter, workers, self.status.counters)
         self.queue = WorkQueue(cursor, len(config.fixed_workers), step)
         self.health = WorkerHealth(self.arbiter)
-        self.policy = RetryPolicy()
+        self.policy = RetryPolicy(bool(config.fail_fast))
+        self._unproven = UnprovenStages(config.proven, config.fail_fast is None and config.rate_limit < 1.0)
         self.dispatcher = Dispatcher(self.status, self.pool, self.queue, self.health, orders)
         self._shutdown = Shutdown(self.status, self.pool, self.queue)
         self._recovery = Recovery(
-            self.policy, self.status, self.pool, self.queue, self.arbiter, self.health.handles, self._shutdown
+            self.policy,
+            self.status,
+            self.pool,
+            self.queue,
+            self.arbiter,
+            self.health.handles,
+            self._shutdown,
+            self._unproven,
         )
         self._alerts = AlertHandler(orders, self.status, self.pool, self.queue, self.arbiter, self._shutdown)
         self._n_stillborn = 0  # workers in a row that died before they were ready
@@ -110,7 +119,7 @@ class Supervisor:
             return False
         if self.status.stopping:
             return not self.pool.workers
-        return self.queue.is_empty
+        return self.queue.is_empty and not self._unproven.is_waiting
 
     @property
     def remaining_bytes(self) -> int:
@@ -131,8 +140,15 @@ class Supervisor:
         return [
             *self.pool.enforce_timeout(now_s),
             *self._alerts.due(now_s),
+            *self._judge_unproven(),
             *self.dispatcher.dispatch(now_s),
         ]
+
+    def _judge_unproven(self) -> list[Action]:
+        """End the run if nothing is left but units of a stage that has failed on every document."""
+        if not self._unproven.is_waiting or self.pool.busy or not self.queue.is_empty or self.status.is_ending:
+            return []
+        return self._shutdown.fail(FatalKind.STAGE, self._unproven.blame(is_last=True))
 
     def _on_measured(self, event: MemoryMeasured, now_s: float) -> list[Action]:
         return self.pool.enforce_memory(event.node, event.used_bytes, event.per_worker, now_s)
@@ -232,12 +248,18 @@ class Supervisor:
         if unit.mode is Mode.RUN:
             self.policy.unit_succeeded()
             self.dispatcher.pace.learn(unit.segment, input_bytes, report.worked_s)
+            for waiting in self._unproven.prove(book.name for book in report.ledger.stages if book.into.n):
+                self.queue.requeue(waiting)
         actions = self._recycle(worker, report) + self._alerts.after_unit(worker)
         if unit.recast is not None:
             return actions + self._finish_recast(unit, report) + self.dispatcher.dispatch(now_s)
         if unit.partition not in self.queue.partitions:  # given up because of another of its units
             actions += [DiscardFiles(report.made_paths), *self.queue.scratch.free(unit.scratch_paths)]
         else:
+            if self.config.fail_fast and report.first_bad and unit.mode is Mode.RUN:
+                self.queue.give_up(unit)
+                why = f"a document cannot be processed, and --fail-fast ends the run: {report.first_bad}"
+                return [*actions, DiscardFiles(report.made_paths), *self._shutdown.stop(why)]
             if unit.segment == 0:
                 self.status.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
             actions += self.queue.add_result(unit, report, input_bytes) + self._shutdown.check_failure_rate()
@@ -256,10 +278,15 @@ class Supervisor:
     def _on_failed(self, event: Received, now_s: float) -> list[Action]:
         worker, unit, report = self._take_unit(event)
         assert isinstance(report, Failure)
-        # After a memory failure the worker exits by itself.
-        actions: list[Action] = [StopWorker(worker.id)] if report.kind is not FailureKind.MEMORY else []
-        worker.kill_reason = worker.kill_reason or KillReason.REPLACED
-        return actions + self._recovery.recover(unit, worker, report) + self._dispatch_on_node_of(worker, now_s)
+        actions: list[Action] = []
+        is_reused = worker.kill_reason is None and self.policy.may_reuse_worker(unit, report)
+        if not is_reused:
+            # After a memory failure the worker exits by itself.
+            actions = [StopWorker(worker.id)] if report.kind is not FailureKind.MEMORY else []
+            worker.kill_reason = worker.kill_reason or KillReason.REPLACED
+        actions += self._recovery.recover(unit, worker, report)
+        worker.has_failed = True
+        return actions + self._dispatch_on_node_of(worker, now_s)
 
     def _on_death(self, event: Died, now_s: float) -> list[Action]:
         """Handle the death of a worker that had no unit."""

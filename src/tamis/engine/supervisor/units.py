@@ -92,6 +92,7 @@ class Unit:
     recast: Recast | None = None  # for Mode.RECAST
     describe: bool = False  # tell the row groups of its file instead of reading it
     probe: bool = False  # measure what each stage keeps: its worker is under suspicion
+    trial: str = ""  # try this stage on documents one by one first: it has failed on everything so far
     max_rows: int = 0  # that a feeder of rows reads at once; 0: as many as usual
     # what the worker told about the records it read, and where to cut them in two
     n_records: int = -1
@@ -101,6 +102,7 @@ class Unit:
     # what has been tried and learned, which the supervisor alone needs
     n_kills: int = 0  # for others' sake
     n_own_failures: int = 0  # n_failures counts those of the whole that it was cut from, too
+    has_failed_clean: bool = False  # in a worker in which no stage had raised before
     is_patient: bool = False  # a feeder that waits for an empty queue: it must decode its file again up to here
     need_bytes: int = 0  # the cap that a feeder needs, as far as one knows
     compressed_bytes: int = 0  # of its file that a feeder has read

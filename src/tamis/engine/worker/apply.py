@@ -18,6 +18,7 @@ from tamis.engine.worker.dropped import StageInput, record_bytes
 from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
+from tamis.failures import is_memory_failure
 from tamis.formats.table_block import TableBlock
 from tamis.kernels import spare
 from tamis.kernels.records import hash128
@@ -28,6 +29,8 @@ from tamis.stages.notes import DropNote, InputNotes
 from tamis.tasks import DocumentBatch, FailedTask, FileGroupTask, NoneTask, Origin, Task
 from tamis.tasks.returned_data import parents_of, trace_returned
 
+MAX_TRIED = 20  # documents that a stage is tried on, one by one, after it failed on all at once
+_MAX_TRIAL_S = 2.0
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
 Quarantine = Callable[[DocumentBatch, str, list[str]], None]
 """Takes documents that a stage cannot do: the batch, the stage, a reason for each."""
@@ -40,6 +43,8 @@ class StageFailure(Exception):
     def __init__(self, stage: str, cause: BaseException) -> None:
         super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {cause}")
         self.stage, self.cause = stage, cause
+        self.tasks: Sequence[Task[Any]] = ()  # what the stage got, if these were the first tasks of the unit
+        self.n_failed_alone = 0  # documents that it was tried on, one by one
 
 
 class SetupFailure(StageFailure):
@@ -135,14 +140,49 @@ def run_stage(
     try:
         for i in range(0, len(tasks), size):
             results += _run_chunk(stage, label, tasks[i : i + size], book, notes, is_last)
-    except BaseException:
+    except BaseException as exc:
         stage._consume_custom_metrics()  # of an attempt that does not count
+        if isinstance(exc, StageFailure) and i == 0:
+            exc.tasks = tasks[:size]
         raise
     finally:
         notes.uses.end(label, book)
     book.seconds += time.perf_counter() - started_s
     book.count(stage._consume_custom_metrics())
     return results
+
+
+def try_alone(
+    stage: ProcessingStage[Any, Any], label: str, tasks: Sequence[Task[Any]], from_end: bool = False
+) -> StageFailure | None:
+    """Run a stage on up to 20 documents, each alone; return a failure if it fails on all of them, None if one passes.
+
+    Tells a mistake in the stage from bad data within one attempt. The documents are spread over those that the stage
+    failed on together; a slow stage gets fewer. `from_end`: begin with the last one.
+    """
+    batches = [t.as_read for t in tasks if isinstance(t, DocumentBatch)]
+    ends = np.cumsum([b.num_items for b in batches])
+    n_documents = int(ends[-1]) if len(ends) else 0
+    positions = np.unique(np.linspace(0, max(n_documents - 1, 0), min(MAX_TRIED, n_documents)).astype(np.int64))
+    began_s, n_failed, first = time.monotonic(), 0, None
+    for position in positions[::-1] if from_end else positions:
+        which = int(np.searchsorted(ends, position, side="right"))
+        row = position - (ends[which - 1] if which else 0)
+        try:
+            _run_chunk(stage, label, [batches[which].take(np.array([row]))], StageBook(label), Notes(), False)
+        except StageFailure as exc:
+            if is_memory_failure(exc.cause):
+                return None
+            n_failed, first = n_failed + 1, first or exc
+        else:
+            return None
+        finally:
+            stage._consume_custom_metrics()
+        if time.monotonic() - began_s > _MAX_TRIAL_S:
+            break
+    if first is not None:
+        first.n_failed_alone = n_failed
+    return first
 
 
 def narrow(tasks: Sequence[Task[Any]]) -> None:
@@ -190,7 +230,7 @@ def _run_chunk(
     stage._open_notes(_counter(book, label, len(before[0]), notes.score_collector))
     try:
         results = stage.process_batch(tasks)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:  # sys.exit() in a stage is a mistake of the stage
         raise StageFailure(label, exc) from exc
     finally:
         reported = stage._take_notes()

@@ -44,6 +44,7 @@ class WorkerConfig:
     sends_blocks: bool = False  # there, since all blocks wait until a whole segment is through (mode "batch")
     plan_path: str = ""  # the plan file, which names the inputs
     budget_bytes: int = 0  # of the run, which loading the stages must fit into
+    fail_fast: bool | None = None  # the setting; None: quarantine what a stage fails on, unless that is everything
 
     @property
     def block_url(self) -> str:

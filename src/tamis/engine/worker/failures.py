@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,10 @@ from tamis.errors import StoreError
 from tamis.failures import clear_frames, is_descriptor_failure, is_memory_failure, is_thread_failure, requested_bytes
 from tamis.memory import meter
 
+NO_DEBUGGER = (
+    "a debugger needs a terminal, which worker processes do not have: run with InProcessExecutor() "
+    "(--executor in_process)"
+)
 _N_RESERVED = 8
 _MANY_THREADS = 8  # more than a worker began with: their stacks, not the data, take its memory
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -96,6 +101,25 @@ def is_machine_failure(cause: BaseException) -> bool:
     These say nothing about the data: no reason to cut it or to quarantine records.
     """
     return isinstance(cause, StoreError) or (isinstance(cause, OSError) and cause.errno in _NO_ROOM)
+
+
+class DebuggerUnavailable(Exception):
+    """A stage called breakpoint() in a process without a terminal."""
+
+
+def refuse_breakpoint(*_: object, **__: object) -> None:
+    """Raise instead of opening a debugger that could not read a command: `sys.breakpointhook` of workers."""
+    raise DebuggerUnavailable(NO_DEBUGGER)
+
+
+def is_debugger_exit(exc: BaseException) -> bool:
+    """Return True if a debugger was left (with `q`, at the end of its input), or could not be opened."""
+    bdb, pdb = sys.modules.get("bdb"), sys.modules.get("pdb")
+    if isinstance(exc, DebuggerUnavailable) or (bdb is not None and isinstance(exc, bdb.BdbQuit)):
+        return True
+    if pdb is None or not isinstance(exc, SystemExit):
+        return False
+    return any(f.f_code.co_filename == pdb.__file__ for f, _ in traceback.walk_tb(exc.__traceback__))  # Python 3.14
 
 
 def _raised_at(exc: BaseException) -> str:

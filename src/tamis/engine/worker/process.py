@@ -40,10 +40,19 @@ from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
-from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
+from tamis.engine.worker.apply import (
+    Notes,
+    SetupFailure,
+    StageFailure,
+    Uses,
+    identify,
+    narrow,
+    run_stage,
+    try_alone,
+)
 from tamis.engine.worker.blocks import BlockFault
 from tamis.engine.worker.config import WorkerConfig
-from tamis.engine.worker.failures import failure, failure_of, is_machine_failure
+from tamis.engine.worker.failures import NO_DEBUGGER, failure, failure_of, is_debugger_exit, is_machine_failure
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.kept_scores import ScoreCollector
@@ -78,10 +87,12 @@ class MissingField(Exception):
 class UnitRunner:
     """Stages of a job, set up once per worker and segment."""
 
-    def __init__(self, job: Job, config: WorkerConfig) -> None:
-        self.job, self.config = job, config
+    def __init__(self, job: Job, config: WorkerConfig, inline: bool = False) -> None:
+        """`inline`: in the caller's process, to which exceptions of stages are passed on."""
+        self.job, self.config, self._inline = job, config, inline
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
+        self._passed: set[str] = set()  # labels of stages that have processed a document
         self._setup_s = 0.0  # of the unit that is being done
         self._uses = Uses()  # of the unit that is being done
         self._first_threads = 0  # when the first unit began
@@ -112,11 +123,20 @@ class UnitRunner:
             report = replace(failure(FailureKind.SETUP, exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
             kind = self._kind_of_setup_failure(unit.segment, exc.cause)
+            if kind is FailureKind.SETUP and self._passes_on(exc.cause):
+                raise
             report = replace(failure(kind, exc.cause, exc.stage), in_setup=True)
         except InputChanged as exc:
             report = failure(FailureKind.INPUT, exc)
         except StageFailure as exc:
-            report = failure_of(_kind_of_failure(exc.cause), exc.cause, exc.stage, self._uses.rows, self._first_threads)
+            kind = _kind_of_failure(exc.cause)
+            if kind is FailureKind.ERROR and self._passes_on(exc.cause):
+                raise
+            report = failure_of(kind, exc.cause, exc.stage, self._uses.rows, self._first_threads)
+            if is_debugger_exit(exc.cause):
+                report = replace(report, kind=FailureKind.SETUP, is_usage=True, error=NO_DEBUGGER)
+            elif report.kind is FailureKind.ERROR:
+                report = replace(report, n_failed_alone=self._count_failures(unit, exc))
         except BlockFault as exc:
             report = failure_of(FailureKind.DISK, exc, "", self._uses.rows, self._first_threads)
         except OSError as exc:
@@ -141,6 +161,25 @@ class UnitRunner:
         if unit.mode is Mode.RECAST:
             return self._recast(unit, base)
         return self._process(unit, base, send)
+
+    def _count_failures(self, unit: Unit, failed: StageFailure) -> int:
+        """Return how many documents a stage fails on one by one, if it has not passed any so far."""
+        tasks, failed.tasks = failed.tasks, ()
+        if (
+            failed.n_failed_alone
+            or unit.n_failures
+            or failed.stage in self._passed
+            or self.config.fail_fast is not None
+        ):
+            return failed.n_failed_alone
+        alone = try_alone(self.job.stages[self.job.labels.index(failed.stage)], failed.stage, tasks)
+        return alone.n_failed_alone if alone is not None else 0
+
+    def _passes_on(self, cause: BaseException) -> bool:
+        """Return True if an exception of a stage is to reach the caller of the run."""
+        if not self._inline or is_memory_failure(cause):
+            return False
+        return self.config.fail_fast is not False or is_debugger_exit(cause)
 
     def _kind_of_setup_failure(self, segment: int, cause: BaseException) -> FailureKind:
         if self.job.segments[segment].resources.requires_gpu and lacked_device_memory(cause):
@@ -229,8 +268,13 @@ class UnitRunner:
         for i, book in enumerate(ledger.stages):
             index = part.first + i
             doing.note(book.name)
+            failed = try_alone(self.job.stages[index], book.name, tasks, True) if unit.trial == book.name else None
+            if failed is not None:
+                raise failed
             is_last = index + 1 == len(self.job.stages)
             tasks = run_stage(self.job.stages[index], book.name, tasks, book, notes, self.job.has_own_tasks, is_last)
+            if book.into.n:
+                self._passed.add(book.name)
             narrow(tasks)
             if probe is not None:
                 tasks = probe.after(book.name, tasks, rejections, collector.n_bytes)
@@ -250,7 +294,15 @@ class UnitRunner:
             retained = RetainedMemory(probe.retained)
         files += write_quarantine(quarantine, base) + rejections.write(base)
         done = _done(contents, files, ledger)
-        return replace(done, n_records=n_records, handover=handover_file, stages=notes.uses.rows, retained=retained)
+        first_bad = quarantine[0].describe() if quarantine else ""
+        return replace(
+            done,
+            n_records=n_records,
+            handover=handover_file,
+            stages=notes.uses.rows,
+            retained=retained,
+            first_bad=first_bad,
+        )
 
     def _source(
         self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send

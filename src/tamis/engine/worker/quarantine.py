@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis import files as own_files
+from tamis import secrets
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
@@ -38,6 +39,10 @@ class QuarantinedInput:
     n: int = 1  # records it stands for; 0 if unknown (a damaged tail, an unreadable file)
     whole_file: bool = False
     lost_bytes: int = 0  # of the file as it is stored, that could not be read
+
+    def describe(self) -> str:
+        """Return the location and the reason in one line."""
+        return secrets.hide(f"{self.path} (at {self.offset}): {self.reason}")[:2000]
 
     def identity(self) -> int:
         key = f"{self.path}\0{self.offset}\0{self.length}".encode("utf-8", "surrogateescape")
