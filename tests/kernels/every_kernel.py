@@ -29,10 +29,10 @@ from tamis.kernels.sketch import band_keys, components, similarity, sorting
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
 from tamis.kernels.tokens.word_ids import Cut, IdRequest, word_ids
 from tamis.kernels.tokens.word_table import WordTable
-from tamis.stages.text.models.fasttext_model import FastTextModel
-from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
+from tamis.stages.text.fasttext.model import FastTextModel
+from tamis.stages.text.fasttext.training import TrainingOptions, train_classifier
 from tests.reference import json_fuzz
-from tests.stages.text.models.fasttext_twin import HS, OVA, SOFTMAX, random_twin
+from tests.stages.text.fasttext.fasttext_twin import HS, OVA, SOFTMAX, random_twin
 
 DOCUMENTS = [
     "The cat sat on the mat. The cat sat on the mat!\n\n"

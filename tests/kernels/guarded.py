@@ -35,9 +35,9 @@ from tamis.kernels.text.text_stats import STATISTICS, statistics
 from tamis.kernels.text.word_stats import FractionRequest
 from tamis.kernels.tokens import word_ids
 from tamis.kernels.tokens.word_table import WordTable
-from tamis.stages.text.models.fasttext_model import FastTextModel
+from tamis.stages.text.fasttext.model import FastTextModel
 from tests.reference import json_fuzz
-from tests.stages.text.models.fasttext_twin import HS, OVA, random_twin
+from tests.stages.text.fasttext.fasttext_twin import HS, OVA, random_twin
 
 ALPHABETS = (
     b"ab ",

@@ -11,7 +11,7 @@ from tamis.stages.fingerprints import joined, of_file
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextQualityFilter
 from tamis.stages.text.filters.token import TokenCountFilter
-from tamis.stages.text.models.pretrained import tokenizer_fingerprint
+from tamis.stages.text.pretrained import tokenizer_fingerprint
 
 
 def test_a_file_is_known_by_its_contents(tmp_path: Path) -> None:

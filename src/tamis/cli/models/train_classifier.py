@@ -45,8 +45,8 @@ def train_classifier(
     import pyarrow as pa
 
     from tamis import files
-    from tamis.stages.text.models.fasttext_training import TrainingOptions
-    from tamis.stages.text.models.fasttext_training import train_classifier as train
+    from tamis.stages.text.fasttext.training import TrainingOptions
+    from tamis.stages.text.fasttext.training import train_classifier as train
 
     check_place(output, source, replace)
     options = TrainingOptions(dim, epochs, rate, word_ngrams, buckets, min_count, seed)
@@ -70,8 +70,8 @@ def check_place(output: str, source: str, replace: bool) -> None:
     from tamis.cli.jobs.request import file_source
     from tamis.engine.run.inputs import files_of
     from tamis.pipeline import Pipeline
+    from tamis.stages.text.fasttext.training import is_model
     from tamis.stages.text.io.reader import DocumentReader
-    from tamis.stages.text.models.fasttext_training import is_model
 
     path = os.path.abspath(output)
     folder = os.path.dirname(path)
@@ -123,8 +123,8 @@ def _place(text: str) -> float:
 
 def _try(model: str, texts: list[str], labels: list[str]) -> dict[str, Any]:
     """Measure the accuracy on these texts, and the precision and recall of each label."""
-    from tamis.stages.text.models.fasttext_model import FastTextModel
-    from tamis.stages.text.models.fasttext_training import LABEL
+    from tamis.stages.text.fasttext.model import FastTextModel
+    from tamis.stages.text.fasttext.training import LABEL
 
     if not texts:
         return {"accuracy": None, "labels": {}}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np, pa
@@ -18,8 +19,9 @@ from tamis.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tamis.stages.text.models.fasttext_model import FastTextModel
+    from tamis.stages.text.fasttext.model import FastTextModel
 
+LANGUAGE_MODEL = Path(__file__).parent / "fasttext" / "lid.176.ftz"
 _LABEL = "__label__"
 # The smallest of those measured with 99.5 % of the labels of whole texts among documents that are not English, too:
 # 99.52 %, and 99.91 % of all; 6,000 gave 99.25 and 99.86 %. docs/guides/language-id.md has the table.
@@ -45,14 +47,12 @@ class LanguageId:
         """Return the path of the model's file on this machine."""
         if self.model_path is not None:
             return self.model_path
-        from tamis.stages.text.models.bundled import LANGUAGE_MODEL
-
         return str(LANGUAGE_MODEL)
 
     def load(self) -> FastTextModel:
         """Return the model, mapped into memory at the first call."""
         if self._model is None:
-            from tamis.stages.text.models.fasttext_model import FastTextModel
+            from tamis.stages.text.fasttext.model import FastTextModel
 
             self._model = FastTextModel.load(self.path())
         return self._model
@@ -66,7 +66,7 @@ class LanguageId:
         """
         from tamis.kernels.buffers import chunk_buffers
         from tamis.kernels.text.fasttext_kernels import windows
-        from tamis.stages.text.models.fasttext_model import arrow_texts
+        from tamis.stages.text.fasttext.model import arrow_texts
 
         model = self.load()
         all_ids, all_scores = [np.empty(0, np.int32)], [np.empty(0, np.float64)]

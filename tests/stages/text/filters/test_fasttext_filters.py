@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +19,15 @@ from tamis.stages.text.filters.fasttext import FastTextLangId, FastTextQualityFi
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
-
-
-def twin_module() -> Any:
-    """Return the writer of model files of the tests of models."""
-    name = "fasttext_twin_for_filters"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "models" / "fasttext_twin.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+from tests.stages.text.fasttext.fasttext_twin import SOFTMAX, Twin, random_twin
 
 
 def two_words(path: Path, words: dict[str, tuple[str, float]]) -> str:
     """Return a model of two words, each of which has its label with its probability."""
-    twin = twin_module()
     names = [(word, 9 - i) for i, word in enumerate(words)]
     labels = [(f"__label__{label}", 9 - i) for i, (label, _) in enumerate(words.values())]
     logits = np.diag([math.log(p / (1 - p)) for _, p in words.values()]).astype(np.float32)
-    model = twin.Twin(names, labels, np.eye(2, dtype=np.float32), logits, twin.SOFTMAX, bucket=0, minn=0, maxn=0)
+    model = Twin(names, labels, np.eye(2, dtype=np.float32), logits, SOFTMAX, bucket=0, minn=0, maxn=0)
     return str(model.save(path))
 
 
@@ -125,8 +111,7 @@ def test_a_used_filter_pickles_as_its_settings() -> None:
 
 
 def test_a_model_file_is_asked_in_a_run(tmp_path: Path) -> None:
-    twins = twin_module()
-    twin = twins.random_twin(loss=twins.SOFTMAX)
+    twin = random_twin(loss=SOFTMAX)
     file = str(twin.save(tmp_path / "model.bin"))
     texts = ["the naïve cat", "日本 être", "the\nthe", "unknown words here"]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))

@@ -25,6 +25,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.image.embedders.clip_vision import ClipVision
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
 from tamis.stages.image.pixels import Where, each, places, square
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice, choose_device
 from tamis.stages.traits import StageTraits
@@ -88,7 +89,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def least_bytes(self) -> int:
         try:
-            place = folders.local(model_place(self.model_dir, self.model_identifier))
+            place = pretrained.local(model_place(self.model_dir, self.model_identifier))
             return folders.weight_bytes(place)
         except (UsageError, OSError):  # reported at setup
             return 0

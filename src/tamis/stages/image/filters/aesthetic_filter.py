@@ -10,6 +10,7 @@ from tamis.errors import UsageError
 from tamis.stages.image.filters.base import BaseFilterStage
 from tamis.stages.image.heads import AestheticHead
 from tamis.stages.image.models import AESTHETIC, model_place, read_weights
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
 
 _FILE = "model.safetensors"
@@ -29,7 +30,7 @@ class ImageAestheticFilterStage(BaseFilterStage):
     def weights_file(self, fetch: bool) -> Path:
         place = model_place(self.model_dir, AESTHETIC)
         try:
-            folder = folders.fetch(place) if fetch else folders.local(place)
+            folder = folders.fetch(place) if fetch else pretrained.local(place)
         except FileNotFoundError as exc:
             raise UsageError(f"{self.name}: {exc}") from None
         if not (folder / _FILE).is_file():

@@ -15,6 +15,7 @@ from tamis._lazy import np, pa, pc
 from tamis.errors import TamisError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.fingerprints import joined
+from tamis.stages.text import pretrained
 from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
@@ -118,7 +119,7 @@ class AegisModelStage(ModelStage):
         return super()._find(identifier or self.base_model)
 
     def _find_here(self) -> Path:
-        return folders.local(self.base_model, self.cache_dir)
+        return pretrained.local(self.base_model, self.cache_dir)
 
     def model_files(self) -> str:
         """Return the fingerprints of the language model, of the adapter, and of the net that follows it."""
@@ -127,7 +128,7 @@ class AegisModelStage(ModelStage):
 
     def _fingerprint(self, identifier: str) -> str:
         try:
-            return folders.fingerprint(folders.local(identifier, self.cache_dir))
+            return folders.fingerprint(pretrained.local(identifier, self.cache_dir))
         except (TamisError, OSError):  # reported at setup; or not fetched yet
             return ""
 

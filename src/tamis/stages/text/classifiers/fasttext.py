@@ -19,7 +19,7 @@ from tamis.stages.text.models.utils import check_max_chars
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    from tamis.stages.text.models.fasttext_model import FastTextModel
+    from tamis.stages.text.fasttext.model import FastTextModel
 
 LABEL = "__label__"
 
@@ -60,7 +60,7 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def setup(self, worker_metadata: Any = None) -> None:
         if self._model is None:
-            from tamis.stages.text.models.fasttext_model import FastTextModel
+            from tamis.stages.text.fasttext.model import FastTextModel
 
             model = FastTextModel.load(self.model_path)
             if self._wanted:

@@ -18,6 +18,7 @@ from tamis._lazy import np, torch
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 from tamis.stages.text.models.model import ModelStage, Network, as_lists
@@ -210,7 +211,7 @@ def resolve(model_identifier: str, cache_dir: str | None = None) -> str:
     if model_identifier != DEFAULT_MODEL:
         return model_identifier
     try:
-        return str(folders.local(model_identifier, cache_dir))
+        return str(pretrained.local(model_identifier, cache_dir))
     except FileNotFoundError:
         return str(folders.bundled_embedder())
 

@@ -20,7 +20,7 @@ from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
 
 if TYPE_CHECKING:
-    from tamis.stages.text.models.fasttext_model import FastTextModel
+    from tamis.stages.text.fasttext.model import FastTextModel
 
 
 _PLAIN = re.compile(r"\[([0-9][0-9.e-]*), '([A-Za-z_-]*)'\]")
@@ -82,7 +82,7 @@ class FastTextQualityFilter(_ModelFilter):
 
     def load_model(self) -> None:
         if self._model is None:
-            from tamis.stages.text.models.fasttext_model import FastTextModel
+            from tamis.stages.text.fasttext.model import FastTextModel
 
             model = FastTextModel.load(self.model_file())
             if self.label not in model.labels:  # the score of every document would be that of another label

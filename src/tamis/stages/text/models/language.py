@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
 from tamis.stages.text.models.batching import TokenBatch
+from tamis.stages.text.models.custom_code import custom_code
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import (
     PaddedTexts,
@@ -26,7 +27,6 @@ from tamis.stages.text.models.networks import (
     weights_of,
 )
 from tamis.stages.text.models.packed_llama import PackedLlama, PackedState, rotation_of, why_not
-from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice

@@ -24,6 +24,7 @@ from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY, DeviceM
 from tamis.secrets import Secret
 from tamis.sizes import check_integer, check_optional_integer, format_size
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import TokenBatch
 from tamis.stages.text.models.device import (
@@ -229,7 +230,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         For the supervisor, which opens no file of it but config.json.
         """
-        return folders.local(self.model_identifier, self.cache_dir)
+        return pretrained.local(self.model_identifier, self.cache_dir)
 
     # -- work ---------------------------------------------------------------------------------------------------------
     def process(self, task: DocumentBatch) -> DocumentBatch:

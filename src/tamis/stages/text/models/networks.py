@@ -20,9 +20,9 @@ from tamis.errors import TamisError, UsageError, optional
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import TokenBatch
 from tamis.stages.text.models.cuda import moved, ready
+from tamis.stages.text.models.custom_code import custom_code
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
-from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:
     from torch import Tensor

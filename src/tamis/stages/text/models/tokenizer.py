@@ -14,9 +14,10 @@ from tamis.failures import is_memory_failure
 from tamis.secrets import Secret
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
-from tamis.stages.text.models.pretrained import tokenizer_bytes
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
+from tamis.stages.text.pretrained import tokenizer_bytes
 from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
@@ -108,14 +109,14 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def least_bytes(self) -> int:
         """Return the memory that loading the tokenizer's files takes, if they are already on this machine."""
         try:
-            path = folders.local(self.model_identifier, self.cache_dir, self.trust_remote_code)
+            path = pretrained.local(self.model_identifier, self.cache_dir, self.trust_remote_code)
             return LEAST_PER_BYTE * tokenizer_bytes(path)
         except (TamisError, OSError):  # reported when the run sets it up
             return 0
 
     def model_files(self) -> str:
         try:
-            return folders.fingerprint(folders.local(self.model_identifier, self.cache_dir, self.trust_remote_code))
+            return folders.fingerprint(pretrained.local(self.model_identifier, self.cache_dir, self.trust_remote_code))
         except (TamisError, OSError):
             return ""
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np, pa
+from tamis.stages.text.models.custom_code import custom_code
 from tamis.stages.text.models.id_lists import IdLists, as_lists
-from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:  # kernels import numpy, which planning must not load
     from tamis.kernels.buffers import StringBuffers

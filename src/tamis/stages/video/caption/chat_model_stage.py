@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.models.captioner import find_model
 from tamis.stages.video.models.device import torch_device
@@ -46,7 +47,7 @@ class ChatModelStage(NetworkStage):
         return find_model(self.model_dir, self.model_variant, self.known_models, DEFAULT_DIR)
 
     def _weight_bytes(self) -> int:
-        return find_model(self.model_dir, self.model_variant, self.known_models, DEFAULT_DIR, folders.local).n_bytes
+        return find_model(self.model_dir, self.model_variant, self.known_models, DEFAULT_DIR, pretrained.local).n_bytes
 
     def _load(self) -> None:
         if has_vllm() and self.resources.requires_gpu:

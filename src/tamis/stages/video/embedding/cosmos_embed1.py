@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
-from tamis.stages.text.models import folder as folders
+from tamis.stages.text import pretrained
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device
 from tamis.stages.video.video_stage import SPAN, NetworkStage, VideoStage, own_cpus
@@ -109,7 +109,9 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         return checked_folder(path, True, self.name)
 
     def _weight_bytes(self) -> int:
-        path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True, find=folders.local)
+        path = model_folder(
+            self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True, find=pretrained.local
+        )
         return checked_folder(path, self.trust_remote_code, self.name).n_bytes
 
     # -- work ---------------------------------------------------------------------------------------------------------

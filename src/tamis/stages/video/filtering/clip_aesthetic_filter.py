@@ -11,6 +11,7 @@ from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
 from tamis.stages.base import DropRule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources, read_weights
+from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.stages.video.models.device import model_folder, torch_device, weights_file
@@ -68,7 +69,7 @@ class ClipAestheticFilterStage(NetworkStage):
         return clip, weights_file(model_dir, AESTHETIC, (_FILE,))
 
     def _weight_bytes(self) -> int:
-        return folders.weight_bytes(model_folder(self.model_dir, CLIP, _DEFAULT_DIR, find=folders.local))
+        return folders.weight_bytes(model_folder(self.model_dir, CLIP, _DEFAULT_DIR, find=pretrained.local))
 
     def _load(self) -> None:
         from tamis.stages.image.embedders.clip_vision import ClipVision

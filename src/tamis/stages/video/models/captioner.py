@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np, torch
 from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
-from tamis.stages.text.models.pretrained import from_pretrained
+from tamis.stages.text.pretrained import from_pretrained
 from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.models.writer import ChatModel
 from tamis.video.windows import fit_sides
@@ -138,7 +138,7 @@ def find_model(
 ) -> folders.ModelFolder:
     """Return the folder of a model: a known name below `model_dir` (or from the hub), or any hub id or folder.
 
-    `variant`: the known name, hub id or folder. `find`: `folders.local` for callers that must not access the
+    `variant`: the known name, hub id or folder. `find`: `pretrained.local` for callers that must not access the
     hub.
     """
     from tamis.stages.video.models.device import model_folder

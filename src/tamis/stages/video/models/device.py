@@ -64,7 +64,7 @@ def model_folder(
 ) -> Path:
     """Return the folder of a transformers model: `model_dir` itself, or the subfolder named by the model's id.
 
-    If `model_dir` is the default and does not exist, use the hub's cache, or the hub. `find`: `folders.local`
+    If `model_dir` is the default and does not exist, use the hub's cache, or the hub. `find`: `pretrained.local`
     for callers that must not access the hub.
     """
     from tamis.stages.image.models import model_place

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import torch
 from tamis.errors import UsageError
-from tamis.stages.text.models.pretrained import from_pretrained
+from tamis.stages.text.pretrained import from_pretrained
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice

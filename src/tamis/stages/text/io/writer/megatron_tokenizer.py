@@ -20,7 +20,7 @@ from tamis.stages.io import Writer, check_options
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.io.writer.utils import batched
-from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
+from tamis.stages.text.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")

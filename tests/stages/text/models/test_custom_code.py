@@ -13,9 +13,10 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.failures import is_memory_failure
+from tamis.stages.text.models.custom_code import custom_code
 from tamis.stages.text.models.folder import open_folder
-from tamis.stages.text.models.pretrained import custom_code, from_pretrained
 from tamis.stages.text.models.tokenizer import Tokenizer
+from tamis.stages.text.pretrained import from_pretrained
 
 transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
 

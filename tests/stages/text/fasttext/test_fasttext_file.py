@@ -11,8 +11,8 @@ import pytest
 
 from tamis.errors import FormatError, UsageError
 from tamis.kernels.text.fasttext_file import read_fasttext
-from tamis.stages.text.models.fasttext_model import FastTextModel
-from tests.stages.text.models.fasttext_twin import HS, LABELS, SOFTMAX, Twin, fnv, random_twin
+from tamis.stages.text.fasttext.model import FastTextModel
+from tests.stages.text.fasttext.fasttext_twin import HS, LABELS, SOFTMAX, Twin, fnv, random_twin
 
 TEXTS = ["the naïve cat", "日本 être </s>", "", "x" * 100]
 

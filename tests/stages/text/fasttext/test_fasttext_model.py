@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from tamis.errors import FormatError, UsageError
 from tamis.kernels.text import fasttext_file
 from tamis.kernels.text.fasttext_file import read_fasttext
-from tamis.stages.text.models.bundled import LANGUAGE_MODEL
-from tamis.stages.text.models.fasttext_model import FastTextModel
-from tests.stages.text.models.fasttext_twin import LABELS, LOSSES, SOFTMAX, Twin, random_twin
+from tamis.stages.text.fasttext.model import FastTextModel
+from tamis.stages.text.langid import LANGUAGE_MODEL
+from tests.stages.text.fasttext.fasttext_twin import LABELS, LOSSES, SOFTMAX, Twin, random_twin
 
 TEXTS = [
     "the cat is naïve",

@@ -17,10 +17,10 @@ from tamis.cli.models.train_classifier import check_place
 from tamis.cli.models.train_classifier import train_classifier as train_command
 from tamis.errors import UsageError
 from tamis.stages.text.classifiers import FastTextClassifier
-from tamis.stages.text.models.fasttext_model import FastTextModel
-from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
+from tamis.stages.text.fasttext.model import FastTextModel
+from tamis.stages.text.fasttext.training import TrainingOptions, train_classifier
 from tamis.tasks import DocumentBatch
-from tests.stages.text.models.fasttext_twin import SOFTMAX, Twin
+from tests.stages.text.fasttext.fasttext_twin import SOFTMAX, Twin
 
 SPORT = ["goal", "match", "team", "player", "season", "league", "coach", "score", "win", "cup"]
 MONEY = ["market", "shares", "stock", "bank", "profit", "price", "trade", "growth", "fund", "rate"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.stages.text.models import folder as folders
+from tamis.stages.text import pretrained
 
 COMMIT, OLDER = "a1" * 20, "b2" * 20
 
@@ -29,15 +29,15 @@ def test_it_is_the_folder_that_the_library_finds(tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub", reason="the extra `models` is not installed")
     place = cached(tmp_path)
     for revision, commit in ((None, COMMIT), ("main", COMMIT), ("v1", OLDER), (OLDER, OLDER)):
-        found = folders.local("owner/name", str(tmp_path), revision=revision)
+        found = pretrained.local("owner/name", str(tmp_path), revision=revision)
         assert found == place / "snapshots" / commit
         theirs = hub.snapshot_download("owner/name", cache_dir=tmp_path, revision=revision, local_files_only=True)
         assert str(found) == theirs
     cached(tmp_path, "models--gpt2")
-    assert folders.local("gpt2", str(tmp_path)).name == COMMIT
+    assert pretrained.local("gpt2", str(tmp_path)).name == COMMIT
     for wrong, revision in (("owner/other", None), ("owner/name", "v2"), ("owner/name", "c3" * 20)):
         with pytest.raises(FileNotFoundError, match="not in the local cache"):
-            folders.local(wrong, str(tmp_path), revision=revision)
+            pretrained.local(wrong, str(tmp_path), revision=revision)
 
 
 def test_a_download_that_was_interrupted_is_not_there(tmp_path: Path) -> None:
@@ -46,12 +46,12 @@ def test_a_download_that_was_interrupted_is_not_there(tmp_path: Path) -> None:
     (place / "trees").mkdir()
     (place / "trees" / f"{COMMIT}.json").write_text(json.dumps({"format_version": 1, "files": files}))
     with pytest.raises(FileNotFoundError, match="not whole"):
-        folders.local("owner/name", str(tmp_path))
+        pretrained.local("owner/name", str(tmp_path))
     (place / "snapshots" / COMMIT / "part").mkdir()
     (place / "snapshots" / COMMIT / "part" / "a.safetensors").write_bytes(b"")
-    assert folders.local("owner/name", str(tmp_path)).name == COMMIT  # b.bin is not asked for
+    assert pretrained.local("owner/name", str(tmp_path)).name == COMMIT  # b.bin is not asked for
     with pytest.raises(FileNotFoundError, match="not whole"):
-        folders.local("owner/name", str(tmp_path), with_code=True)
+        pretrained.local("owner/name", str(tmp_path), with_code=True)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_usual_cache_is_that_of_the_library_which_is_not_loaded(tmp_path: Pa
     names = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")
     env = {k: v for k, v in os.environ.items() if k not in names} | {"HOME": str(tmp_path), "PLACE": str(tmp_path)}
     code = (
-        "import sys; from tamis.stages.text.models.hub_cache import _usual_cache as usual; found = usual();"
+        "import sys; from tamis.stages.text.pretrained import _usual_cache as usual; found = usual();"
         "assert 'huggingface_hub' not in sys.modules; from huggingface_hub import constants; print(found == "
         "constants.HF_HUB_CACHE)"
     )

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from tamis.errors import UsageError
-from tamis.stages.text.langid import LanguageId
-from tamis.stages.text.models.bundled import LANGUAGE_MODEL, installed_file
-from tests.stages.text.models.fasttext_twin import SOFTMAX, Twin
+from tamis.stages.text.langid import LANGUAGE_MODEL, LanguageId
+from tamis.stages.text.models.folder import installed_file
+from tests.stages.text.fasttext.fasttext_twin import SOFTMAX, Twin
 
 SENTENCES = {
     "en": "All human beings are born free and equal in dignity and rights. ",

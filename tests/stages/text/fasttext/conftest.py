@@ -1,4 +1,4 @@
-"""Makes the slow twin beside the tests importable, and finds the fastText library where it is installed."""
+"""Finds the fastText library where it is installed."""
 
 from __future__ import annotations
 

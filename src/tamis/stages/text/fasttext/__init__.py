@@ -1,0 +1,1 @@
+"""fastText models: prediction (`model.py`) and training (`training.py`)."""
