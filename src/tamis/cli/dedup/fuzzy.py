@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from tamis.cli.dedup.shared import (
-    Against,
-    Append,
-    FindOnly,
-    IndexPath,
-    Keep,
-    KeepBy,
-    MaxLoss,
-    Normalize,
-    PlanOnly,
-    Target,
-    TextField,
-    plan_or_run,
-)
+from tamis.cli.dedup.shared import DuplicateOptions, Keep, Target, plan_or_run
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Option
 
@@ -25,8 +12,6 @@ from tamis.cli.parsing.arguments import Option
 def fuzzy(
     source: options.Source,
     target: Target,
-    text_field: TextField = "text",
-    normalize: Normalize = "none",
     char_ngrams: Annotated[
         int, Option(help="Texts are compared by overlapping runs of this many characters (shingles).")
     ] = 24,
@@ -57,12 +42,6 @@ def fuzzy(
         int, Option(help="Seed of the hash functions; change it only to get a different, equally good fingerprint.")
     ] = 42,
     keep: Keep = "longest",
-    keep_by: KeepBy = None,
-    max_source_loss: MaxLoss = "95%",
-    find_only: FindOnly = False,
-    index: IndexPath = None,
-    against: Against = None,
-    append: Append = False,
     backend: Annotated[
         Literal["cpu", "gpu", "auto"],
         Option(
@@ -70,8 +49,8 @@ def fuzzy(
             "one."
         ),
     ] = "cpu",
-    plan: PlanOnly = False,
     *,
+    duplicates: DuplicateOptions,
     work: options.ShardOptions,
 ) -> None:
     """Remove documents that are nearly the same as one that stays.
@@ -90,8 +69,6 @@ def fuzzy(
         target,
         source,
         input_blocksize=work.get("blocksize"),
-        text_field=text_field,
-        normalize_text=normalize,
         char_ngrams=char_ngrams,
         word_ngrams=word_ngrams,
         num_bands=bands,
@@ -101,12 +78,7 @@ def fuzzy(
         bands_per_iteration=bands_per_iteration,
         seed=seed,
         keep=keep,
-        keep_by=keep_by,
-        perform_removal=not find_only,
-        max_source_loss=max_source_loss,
-        index_path=index,
-        against=against,
-        append=append,
         backend=backend,
+        **duplicates.workflow_arguments,
     )
-    plan_or_run(workflow, plan, work)
+    plan_or_run(workflow, duplicates.plan, work)

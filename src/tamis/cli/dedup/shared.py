@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tamis.cli.jobs.passes import perform_with
@@ -9,25 +10,11 @@ from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
-TextField = Annotated[str, Option(help="The field that holds the text.")]
-Normalize = Annotated[
-    str,
-    Option(
-        metavar="MODE",
-        help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode "
-        "composition), casefold (case, white space and Unicode forms) or alphanumeric (all but letters and "
-        "digits, and case).",
-    ),
-]
 Keep = Annotated[
     str,
     Option(
         metavar="WHICH", help="Which document of a group stays: the first, the longest, or the best (by --keep-by)."
     ),
-]
-KeepBy = Annotated[
-    str | None,
-    Option(metavar="FIELD", help="With --keep best: a field with a number; the document with the highest one stays."),
 ]
 MaxLoss = Annotated[
     str,
@@ -38,29 +25,66 @@ MaxLoss = Annotated[
     ),
 ]
 FindOnly = Annotated[bool, Option("--find-only", help="Only write the table of duplicates; remove nothing.")]
-PlanOnly = Annotated[
-    bool,
-    Option(
-        "--plan",
-        help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too small.",
-    ),
-]
-IndexPath = Annotated[
-    str | None,
-    Option(
-        "--index",
-        metavar="DIR",
-        help="Keep an index of the documents that stay in this folder, for --against in later runs.",
-    ),
-]
-Against = Annotated[
-    str | None,
-    Option(
-        metavar="DIR",
-        help="Compare with the index of an earlier run: documents that match something in it are removed.",
-    ),
-]
-Append = Annotated[bool, Option("--append", help="Add the documents that stay to the index of --against.")]
+
+
+@dataclass(frozen=True)
+class DuplicateOptions:
+    """Options of the kinds that compare whole texts: exact and fuzzy."""
+
+    text_field: Annotated[str, Option(help="The field that holds the text.")] = "text"
+    normalize: Annotated[
+        str,
+        Option(
+            metavar="MODE",
+            help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode "
+            "composition), casefold (case, white space and Unicode forms) or alphanumeric (all but letters and "
+            "digits, and case).",
+        ),
+    ] = "none"
+    keep_by: Annotated[
+        str | None,
+        Option(
+            metavar="FIELD", help="With --keep best: a field with a number; the document with the highest one stays."
+        ),
+    ] = None
+    max_source_loss: MaxLoss = "95%"
+    find_only: FindOnly = False
+    index: Annotated[
+        str | None,
+        Option(
+            metavar="DIR",
+            help="Keep an index of the documents that stay in this folder, for --against in later runs.",
+        ),
+    ] = None
+    against: Annotated[
+        str | None,
+        Option(
+            metavar="DIR",
+            help="Compare with the index of an earlier run: documents that match something in it are removed.",
+        ),
+    ] = None
+    append: Annotated[bool, Option(help="Add the documents that stay to the index of --against.")] = False
+    plan: Annotated[
+        bool,
+        Option(
+            help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too "
+            "small."
+        ),
+    ] = False
+
+    @property
+    def workflow_arguments(self) -> dict[str, Any]:
+        """The arguments of the workflow that these options set."""
+        return {
+            "text_field": self.text_field,
+            "normalize_text": self.normalize,
+            "keep_by": self.keep_by,
+            "perform_removal": not self.find_only,
+            "max_source_loss": self.max_source_loss,
+            "index_path": self.index,
+            "against": self.against,
+            "append": self.append,
+        }
 
 
 def plan_or_run(workflow: Any, plan: bool, work: options.JobOptions) -> None:
