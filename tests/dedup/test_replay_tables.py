@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.dedup.replay_tables.stages import Remembered
+from tamis.dedup.replay_tables.stages import ReplayDrops
 from tamis.dedup.replay_tables.tables import write_remembered
 from tamis.errors import FormatError
 from tamis.formats.jsonl.block import JsonlBlock
@@ -17,7 +17,7 @@ from tamis.formats.parquet import format as parquet
 from tamis.tasks import DocumentBatch
 
 
-def remembered(folder: Path) -> tuple[Remembered, DocumentBatch]:
+def remembered(folder: Path) -> tuple[ReplayDrops, DocumentBatch]:
     """Of three documents the second and the third were dropped by `short`."""
     lines = [b'{"id":"d%d","text":"x"}' % i for i in range(3)]
     block = JsonlBlock.parse(np.frombuffer(b"\n".join([*lines, b""]), np.uint8))
@@ -37,7 +37,7 @@ def remembered(folder: Path) -> tuple[Remembered, DocumentBatch]:
     }
     parquet.write_table(pa.table(told), str(verdicts / "0.parquet"))
     assert write_remembered(str(folder / "run"), ["short"], str(folder / "told"), []).dropped["short"] == 2
-    stage = Remembered(str(folder / "told" / "0"), name="short")
+    stage = ReplayDrops(str(folder / "told" / "0"), name="short")
     stage.setup()
     return stage, DocumentBatch.over(block, np.arange(3))
 

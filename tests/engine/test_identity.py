@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tamis.dedup.fuzzy.stages import DocumentSketches
-from tamis.dedup.replay_tables.stages import Remembered
+from tamis.dedup.replay_tables.stages import ReplayDrops
 from tamis.engine.job import make_job
 from tamis.engine.run import identity
 from tamis.engine.run.budget.expectation import profile_key
@@ -200,7 +200,7 @@ def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
 
     def remembered(**more: Any) -> list[StageDescription]:
         return described(
-            Remembered(str(tmp_path), "language", [base.DropRule("lang_id", "lang_id", {"least": 0.65}, **more)])
+            ReplayDrops(str(tmp_path), "language", [base.DropRule("lang_id", "lang_id", {"least": 0.65}, **more)])
         )
 
     assert differences(remembered(), remembered(at_least="least")) == []

@@ -15,6 +15,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.errors import RunConflict
+from tamis.formats.input_files.skipped import SkippedEntry
 from tamis.formats.parquet.format import open_file
 from tests.faults.fault_harness import (
     assert_conserved,
@@ -53,8 +54,8 @@ def folder(tmp_path: Path) -> Path:
     return data
 
 
-def reasons(entries: list[dict[str, object]]) -> dict[str, int]:
-    return {str(e["reason"]).partition(":")[0].partition(",")[0]: int(str(e["n"])) for e in entries}
+def reasons(entries: list[SkippedEntry]) -> dict[str, int]:
+    return {e.reason.partition(":")[0].partition(",")[0]: e.n for e in entries}
 
 
 PASSED = {"ends in .lz4": 1, "hidden": 1, "no regular file": 1, "a link to a folder that is read under another name": 1}
@@ -66,8 +67,8 @@ def test_everything_is_read_or_named_and_the_output_may_lie_within(folder: Path)
     first = execute(folder, out, local=False, settings=settings, blocksize="8KiB")
     assert_conserved(first)
     assert (first.exit_code, sorted(ids_of(out))) == (0, list(range(80)))
-    assert reasons(first.passed_over) == PASSED
-    assert manifest(out)["passed_over"] == first.passed_over
+    assert reasons(first.skipped_files) == PASSED
+    assert [SkippedEntry(**e) for e in manifest(out)["skipped_files"]] == first.skipped_files
     assert {os.path.basename(e["file"]) for e in quarantine(out)} == {"z.jsonl.GZ", STRANGE}
     for path in (out / "_tamis").rglob("*.json*"):  # what programs read must be UTF-8
         path.read_bytes().decode("utf-8")
@@ -75,14 +76,14 @@ def test_everything_is_read_or_named_and_the_output_may_lie_within(folder: Path)
     (out / "_tamis" / "manifest.json").unlink()
     again = execute(folder, out, local=False, settings=settings)
     assert (again.status, again.ledger.written.n) == ("finished", 80)
-    assert reasons(again.passed_over) == {**PASSED, "the output of this run": 1}
+    assert reasons(again.skipped_files) == {**PASSED, "the output of this run": 1}
     assert execute(folder, out, local=False, settings=settings).status == "already"
     other = execute(folder, folder / "out2", local=False, settings=settings)
     assert other.ledger.written.n == 80
-    assert reasons(other.passed_over) == {**PASSED, "the output of a Tamis run": 1}
+    assert reasons(other.skipped_files) == {**PASSED, "the output of a Tamis run": 1}
 
 
-def test_the_command_line_tells_what_was_passed_over(folder: Path) -> None:
+def test_the_command_line_tells_what_was_skipped(folder: Path) -> None:
     told = tamis("filter", "c4", folder, folder / "out", "--memory", "512MB", "--quarantine-limit", "100%")
     assert told.exit_code == 0, told.output
     assert "ends in .lz4, a compression that is not read" in told.stdout
@@ -110,7 +111,8 @@ def test_deduplication_with_names_that_are_not_utf8(tmp_path: Path) -> None:
     workflow = RemoveExactDuplicates(str(out), str(data), max_source_loss=1)
     result = workflow.run(InProcessExecutor(), memory="512MB")
     assert (result.n_documents, result.n_duplicates, len(ids_of(out))) == (90, 50, 40)
-    assert reasons(result.summary["passed_over"]) == {"ends in .txt": 1, "the output of this run": 1}
+    skipped = [SkippedEntry(**entry) for entry in result.summary["skipped_files"]]
+    assert reasons(skipped) == {"ends in .txt": 1, "the output of this run": 1}
     (table,) = [open_file(p).read().to_pylist() for p in (out / "_tamis" / "duplicates").iterdir()]
     assert {r["path"].rpartition("/")[2] for r in table} == {"b%FF%FE.jsonl", "t%FD.Parquet"}
     assert workflow.run(InProcessExecutor(), memory="512MB").status == "already"

@@ -85,7 +85,7 @@ def test_a_suffix_counts_in_any_case(folder: Path) -> None:
 
 def passed(folder: Path, *paths: str, leave_out: tuple[str, ...] = ()) -> dict[str, tuple[int, list[str]]]:
     found = list_files([str(folder / p) for p in paths], SUFFIXES, leave_out=[str(folder / p) for p in leave_out])
-    return {e["reason"]: (e["n"], [os.path.relpath(p, folder) for p in e["examples"]]) for e in found.skipped.to_list()}
+    return {e.reason: (e.n, [os.path.relpath(p, folder) for p in e.examples]) for e in found.skipped.entries()}
 
 
 def test_what_is_passed_over_is_counted_with_its_reason_and_a_few_names(folder: Path) -> None:
@@ -108,9 +108,9 @@ def test_what_is_passed_over_is_counted_with_its_reason_and_a_few_names(folder: 
 def test_a_million_different_endings_are_few_reasons(folder: Path) -> None:
     for i in range(40):
         (folder / f"x.e{i}").write_text("")
-    found = list_files(str(folder), SUFFIXES).skipped.to_list()
+    found = list_files(str(folder), SUFFIXES).skipped.entries()
     assert len(found) <= 22
-    assert next(e["n"] for e in found if e["reason"] == "other endings") >= 19
+    assert next(e.n for e in found if e.reason == "other endings") >= 19
 
 
 def test_links_to_folders_are_followed_and_each_folder_is_read_once(folder: Path, tmp_path_factory: Any) -> None:

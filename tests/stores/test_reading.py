@@ -106,7 +106,7 @@ def test_listing_follows_the_rules_of_folders(bucket: str, s3: Any) -> None:
     found = list_files(f"{url}/in", (".jsonl", ".jsonl.gz"))
     assert found.paths == [f"{url}/in/a/c.jsonl.gz", f"{url}/in/b.jsonl"]
     assert list(found.sizes) == [15, 10]
-    reasons = {p["reason"]: p["n"] for p in found.skipped.to_list()}
+    reasons = {p.reason: p.n for p in found.skipped.entries()}
     assert reasons == {
         "hidden, the name begins with . or _": 2,
         "ends in .txt": 1,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.curation.facts import kind_of
 from tamis.curation.planner import DROPS
 from tamis.curation.steps import Step
-from tamis.dedup.replay_tables.stages import OnlyListed, Remembered, SetAside
+from tamis.dedup.replay_tables.stages import OnlyListed, ReplayDrops, ReplayQuarantine
 from tamis.engine import job
 from tamis.stages.base import ProcessingStage
 
@@ -48,7 +48,7 @@ class Replay:
         for group in [*self._groups, *([deciding] if deciding is not None else [])]:
             group.locate()
             if (table := group.quarantine_table()) is not None:
-                replayed.append(SetAside(table, name=f"set_aside_{group.number}"))
+                replayed.append(ReplayQuarantine(table, name=f"set_aside_{group.number}"))
             for _ in group.labels:
                 replayed += self._again(position, group)
                 position += 1
@@ -62,7 +62,7 @@ class Replay:
         assert isinstance(step, ProcessingStage)
         if kind_of(step) != DROPS:
             return [step]
-        return [Remembered(group.replay_table(self._labels[i]), name=step.name, told=step.rules())]
+        return [ReplayDrops(group.replay_table(self._labels[i]), name=step.name, replayed_rules=step.rules())]
 
     def text_stages(self, candidates: str, text_makers: Sequence[int]) -> Stages:
         """Return the stages of the pass that collects the texts of candidates.

@@ -224,7 +224,7 @@ def run_key_pass(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any]
         n_quarantined = result.ledger.quarantined.n
         is_clean = not n_quarantined and not result.ledger.n_bad_ranges
         # Last: it says that the paths are there.
-        state.first_pass.write(FirstPass(result.ledger.written.n, n_quarantined, is_clean, result.passed_over))
+        state.first_pass.write(FirstPass(result.ledger.written.n, n_quarantined, is_clean, result.skipped_files))
     return workflow.solver.files_of(result)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tamis.errors import BudgetError
 from tamis.forecast.shipped_table import PACKED, decoded_bytes
+from tamis.formats.input_files.skipped import SkippedEntry
 from tamis.sizes import format_size
 from tamis.stores.opening import open_buffered
 from tamis.stores.run_locations import free_space
@@ -53,7 +54,7 @@ class DedupPlan:
     n_parts_per_band: int
     budget_bytes: int
     original_formula_bytes: int
-    passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
+    skipped_files: list[SkippedEntry] = field(default_factory=list)  # found and not read: reason, n, examples
 
 
 def make_plan(
@@ -78,7 +79,7 @@ def make_plan(
         n_parts_per_band=max(1, -(-n_documents * key_bytes // room)),
         budget_bytes=budget_bytes,
         original_formula_bytes=8 * bands * rows * n_documents * chosen // bands if bands else 0,
-        passed_over=files.skipped.to_list(),
+        skipped_files=files.skipped.entries(),
     )
 
 

@@ -16,6 +16,7 @@ from tamis.engine import wire
 from tamis.engine.schema import InputIdentity
 from tamis.errors import RunConflict
 from tamis.files import read_json, write_json
+from tamis.formats.input_files.skipped import SkippedEntry
 
 VERSION = 1
 REPLAY_FOLDER = "replay"  # tables of what the steps of a first pass dropped, by the number of the step ...
@@ -39,7 +40,7 @@ class Summary(TypedDict, total=False):
     n_quarantined: int
     n_bad_ranges: int
     n_not_compared: int
-    passed_over: list[dict[str, Any]]  # input files that were found and not read: reason, n, examples
+    skipped_files: list[dict[str, Any]]  # input files that were found and not read: reason, n, examples
     # compared with an index
     n_indexed: int
     n_duplicates_of_indexed: int
@@ -89,7 +90,7 @@ class FirstPass:
     n_records: int = 0
     n_quarantined: int = 0
     is_clean: bool = False
-    passed_over: list[dict[str, Any]] = field(default_factory=list)
+    skipped_files: list[SkippedEntry] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

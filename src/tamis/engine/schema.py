@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.wire import field_readers
+from tamis.formats.input_files.skipped import SkippedEntry
 
 VERSION = 1
 _T = TypeVar("_T")
@@ -328,15 +329,6 @@ class ResultStatus(StrEnum):
     ALREADY = "already"  # nothing was left to do
 
 
-@dataclass(frozen=True)
-class SkippedEntry:
-    """Files below an input that were not read, for one reason."""
-
-    reason: str
-    n: int
-    examples: list[str] = field(default_factory=list)
-
-
 @dataclass
 class Manifest:
     """How a run ended: written at its end, read by reports and by the next attempt.
@@ -361,7 +353,7 @@ class Manifest:
     n_files: int = 0
     histograms: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)
-    passed_over: list[SkippedEntry] = field(default_factory=list)
+    skipped_files: list[SkippedEntry] = field(default_factory=list)
 
     def agrees_with(self, ledger: Ledger) -> bool:
         """Return True if these books still hold what was written.
@@ -372,7 +364,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         ledger = self.ledger.to_dict() if self.ledger is not None else None
-        return {**vars(self), "ledger": ledger, "passed_over": [vars(s) for s in self.passed_over]}
+        return {**vars(self), "ledger": ledger, "skipped_files": [vars(s) for s in self.skipped_files]}
 
 
 class EventKind(StrEnum):

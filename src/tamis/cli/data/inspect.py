@@ -30,6 +30,8 @@ def inspect(
 
     Example: tamis inspect data/ --sample-mb 64
     """
+    from dataclasses import asdict
+
     from tamis.cli.data.sampling import SUFFIXES, take_sample
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.formats.input_files.listing import list_files
@@ -38,13 +40,13 @@ def inspect(
     files = list_files(paths, SUFFIXES)
     sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files)
     if as_json:
-        print_json({**as_dict(sample), "passed_over": files.skipped.to_list()})
+        print_json({**as_dict(sample), "skipped_files": [asdict(entry) for entry in files.skipped.entries()]})
     else:
         _print_files(sample)
         _print_fields(sample)
         _print_lengths(sample)
         _print_bad(sample)
-        print_lines(skipped_lines(files.skipped.to_list()))
+        print_lines(skipped_lines(files.skipped.entries()))
 
 
 def as_dict(sample: DataSample) -> dict[str, Any]:

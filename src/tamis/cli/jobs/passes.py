@@ -81,10 +81,11 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     if as_json:
         print_json(about)
     else:
-        from tamis.formats.input_files.skipped import skipped_lines
+        from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 
         (_print_repeated_lines if by_lines else print_documents)(about, result)
-        print_lines([*skipped_lines(about.get("passed_over") or ()), *alert_lines(raised)])
+        skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
+        print_lines([*skipped_lines(skipped), *alert_lines(raised)])
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.terminal.show import clip, count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
-from tamis.formats.input_files.skipped import skipped_lines
+from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.hints import command, quoted
 from tamis.sizes import format_size
 
@@ -67,7 +68,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "read_bytes_now": result.read_bytes,
         "counters": result.counters,
         "prediction": result.prediction,
-        "passed_over": result.passed_over,
+        "skipped_files": [asdict(entry) for entry in result.skipped_files],
     }
 
 
@@ -133,7 +134,7 @@ def predicted_lines(prediction: dict[str, Any]) -> list[str]:
 
 
 def _lines(about: dict[str, Any], count: Any) -> list[str]:
-    lines = skipped_lines(about.get("passed_over") or ())
+    lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
     for stage in about["stages"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from tamis.cli.parsing.arguments import CommandExit
@@ -75,7 +75,7 @@ def show(
     if as_json:
         told = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
         told |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured, "fits": fits}
-        print_json({**vars(found), **told})
+        print_json({**asdict(found), **told})
         _end(fits)
         return
     rows = _rows(found, where, scratch, made, smallest, has_files=asked is None)
@@ -83,7 +83,7 @@ def show(
         rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
     about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
-    print_lines([*about, *skipped_lines(found.passed_over), *([] if fits else [too_small_line(smallest.n_bytes)])])
+    print_lines([*about, *skipped_lines(found.skipped_files), *([] if fits else [too_small_line(smallest.n_bytes)])])
     _end(fits)
 
 

@@ -39,7 +39,7 @@ from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience, models_of
 from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.formats.input_files.listing import FileList
-from tamis.formats.input_files.skipped import skipped_lines
+from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size, parse_size
 from tamis.stores.run_locations import free_space, local_output_dir
@@ -77,7 +77,7 @@ class Plan:
     gpu_seconds: float
     forecast: dict[str, Any]
     guide: dict[str, str]
-    passed_over: list[dict[str, Any]] = field(default_factory=list)
+    skipped_files: list[SkippedEntry] = field(default_factory=list)
     cluster: dict[str, Any] = field(default_factory=dict)  # ClusterFigures, for several nodes
 
     def lines(self) -> list[str]:
@@ -94,7 +94,7 @@ class Plan:
             range_words(self.forecast),
             guide_line(f"{self.guide['size']} of text", self.guide),
         ]
-        return [*lines, *skipped_lines(self.passed_over), *self._shortages()]
+        return [*lines, *skipped_lines(self.skipped_files), *self._shortages()]
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return the figures; of a run that does not fit only those that do not depend on it."""
@@ -213,7 +213,7 @@ def make_plan(
         gpu_seconds=round(gpu, 1),
         forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
-        passed_over=files.skipped.to_list(),
+        skipped_files=files.skipped.entries(),
         cluster=cluster,
     )
 

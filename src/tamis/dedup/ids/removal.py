@@ -62,7 +62,7 @@ class RemovalByIds:
         if guard.reference() is not None:
             return
         files = workflow.files()
-        state.first_pass.write(FirstPass(passed_over=files.skipped.to_list()))
+        state.first_pass.write(FirstPass(skipped_files=files.skipped.entries()))
         state.write_paths(files.paths)
         guard.start(files)
 

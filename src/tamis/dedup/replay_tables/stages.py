@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(repr=False)
-class Remembered(PositionTableStage):
+class ReplayDrops(PositionTableStage):
     """Drops what the stage of this name dropped in an earlier pass, for the same rules with the same values.
 
-    `assigned_limit`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
+    `replayed_rules`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
     """
 
     table: str
     name: str = "remembered"
-    told: Sequence[DropRule] = ()
+    replayed_rules: Sequence[DropRule] = ()
     _reasons: list[list[str]] = field(default_factory=list, init=False)
     _has_ids: bool = field(default=False, init=False)
 
     def rules(self) -> list[DropRule]:
-        return list(self.told)
+        return list(self.replayed_rules)
 
     def setup(self, worker_metadata: Any = None) -> None:
         self._reasons = _reasons(self.table)
         self._has_ids = exists(os.path.join(self.table, "id_bytes.npy"))  # a table of an earlier version has none
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        wanted = ("reason", "value_at", "value_bytes", *(["id_bytes"] if self._has_ids else []))
-        rows, (reason, at, size, *id_size) = self.listed(batch, *wanted)
+        columns = ("reason", "value_at", "value_bytes", *(["id_bytes"] if self._has_ids else []))
+        rows, (reason, at, size, *id_size) = self.listed(batch, *columns)
         if not len(rows):
             return batch
-        values, ids = self._told_of(at, size, id_size[0] if id_size else None)
+        values, ids = self._values_and_ids(at, size, id_size[0] if id_size else None)
         serials = batch.serial[rows]
         for k in np.unique(reason).tolist():
-            mine = np.flatnonzero(reason == k)
+            at_reason = np.flatnonzero(reason == k)
             rule, threshold = self._reasons[k]
-            told = [None if t is None else [t[i] for i in mine.tolist()] for t in (values, ids)]
-            self._note_drops(serials[mine], rule, told[0], threshold, told[1])
+            of_rule = [None if t is None else [t[i] for i in at_reason.tolist()] for t in (values, ids)]
+            self._note_drops(serials[at_reason], rule, of_rule[0], threshold, of_rule[1])
         return without(batch, rows)
 
-    def _told_of(
+    def _values_and_ids(
         self, at: Array, size: Array, id_size: Array | None
     ) -> tuple[list[str | None], list[str | None] | None]:
         """Return the measured values of each document as verdicts have them, and the ids that follow them.
@@ -63,16 +63,16 @@ class Remembered(PositionTableStage):
         """
         first, id_at = int(at.min()), at + np.maximum(size, 0)
         end = int((id_at if id_size is None else id_at + np.maximum(id_size, 0)).max())
-        held = np.empty(end - first, np.uint8)
-        read_into(os.path.join(self.table, "values.bin"), first, held)
-        data = held.tobytes()
+        buffer = np.empty(end - first, np.uint8)
+        read_into(os.path.join(self.table, "values.bin"), first, buffer)
+        data = buffer.tobytes()
         ids = None if id_size is None else _texts(data, id_at - first, id_size)
         return _texts(data, at - first, size), ids
 
 
 @dataclass(repr=False)
-class SetAside(PositionTableStage):
-    """Sets the documents aside on which a stage failed in an earlier pass, so that they go to quarantine here, too."""
+class ReplayQuarantine(PositionTableStage):
+    """Quarantines the documents on which a stage failed in an earlier pass."""
 
     table: str
     name: str = "set_aside"
@@ -81,8 +81,8 @@ class SetAside(PositionTableStage):
         rows, (reason,) = self.listed(batch, "reason")
         if not len(rows):
             return batch
-        told = _reasons(self.table)
-        self._note_bad(batch.serial[rows], [f"set aside by an earlier pass: {told[int(k)]}" for k in reason])
+        reasons = _reasons(self.table)
+        self._note_bad(batch.serial[rows], [f"set aside by an earlier pass: {reasons[int(k)]}" for k in reason])
         return without(batch, rows)
 
 

@@ -17,7 +17,7 @@ from tamis.engine.run.output.directory import Past
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import load_run_record
-from tamis.engine.schema import Manifest, ResultStatus, RunPlan, SkippedEntry
+from tamis.engine.schema import Manifest, ResultStatus, RunPlan
 from tamis.errors import ConservationError, Incomplete
 from tamis.hints import command
 from tamis.sizes import format_size
@@ -158,7 +158,7 @@ class RunCloser:
             seconds=time.monotonic() - context.started_s,
             has_writer=context.job.writer is not None,
             n_files=past.n_files,
-            passed_over=context.inputs.files.skipped.to_list(),
+            skipped_files=context.inputs.files.skipped.entries(),
             duplicate_labels=context.job.duplicate_labels,
         )
 
@@ -181,5 +181,5 @@ class RunCloser:
             n_files=result.n_files,
             histograms=tables(result.ledger, plan.rules),
             prediction=result.prediction,
-            passed_over=[SkippedEntry(**entry) for entry in result.passed_over],
+            skipped_files=result.skipped_files,
         )

@@ -43,7 +43,7 @@ _DEPTH = 6
 _FILES = "model files"
 # Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
 # model may bring code along (which counts by its files).
-_NO_EFFECT = {"told", "trust_remote_code"}
+_NO_EFFECT = {"replayed_rules", "trust_remote_code"}
 _TAMIS_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 

@@ -10,6 +10,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run_record import RunRecord
 from tamis.engine.schema import CommittedFile
+from tamis.formats.input_files.skipped import SkippedEntry
 
 Progress = Callable[[dict[str, Any]], None]
 """Called with the state of a run some times a second."""
@@ -36,7 +37,7 @@ class RunResult:
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (budget/expectation.py)
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # path of the report page, if one was written
-    passed_over: list[dict[str, Any]] = field(default_factory=list)  # files that were not read: reason, n, examples
+    skipped_files: list[SkippedEntry] = field(default_factory=list)  # files that were not read: reason, n, examples
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak`: text, stage, kind, proven, ...
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty if they are off
     record: RunRecord | None = None  # of the whole run, all sessions; None for one pass of a workflow

@@ -82,7 +82,7 @@ def list_files(
     if unreadable:
         raise _unreadable_error(unreadable)
     if not files:
-        skipped_text = "".join(f"\n{line}" for line in skipped_lines(files.skipped.to_list()))
+        skipped_text = "".join(f"\n{line}" for line in skipped_lines(files.skipped.entries()))
         raise UsageError(
             f"no input files: {', '.join(entries)} holds nothing that ends in "
             f"{', '.join(sorted(set(suffixes)))}{skipped_text}"

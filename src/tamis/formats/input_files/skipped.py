@@ -6,7 +6,7 @@ Case does not matter: `A.JSONL.GZ` is read like `a.jsonl.gz`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,30 +61,39 @@ def checked_paths(value: Any, subject: str) -> Any:
     return sorted(paths, key=os.fspath) if isinstance(value, (set, frozenset)) else paths
 
 
+@dataclass(frozen=True)
+class SkippedEntry:
+    """Files below an input that were not read, for one reason."""
+
+    reason: str
+    n: int
+    examples: list[str] = field(default_factory=list)
+
+
 @dataclass
 class SkippedFiles:
     """Counts by reason. Bounded: however many files there are, it holds a few names and a few reasons."""
 
-    _found: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    _counts: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
 
     def add(self, reason: str, path: str) -> None:
-        n, examples = self._found.get(reason, (0, []))
-        self._found[reason] = (n + 1, examples if len(examples) >= _MAX_EXAMPLES else [*examples, path])
+        n, examples = self._counts.get(reason, (0, []))
+        self._counts[reason] = (n + 1, examples if len(examples) >= _MAX_EXAMPLES else [*examples, path])
 
     def add_ending(self, path: str, accepted: Sequence[str]) -> None:
         """Record a skipped file whose name does not end in one of `accepted`."""
         reason = ending(path, accepted)
-        if reason not in self._found and len(self._found) >= _MAX_ENDINGS:
+        if reason not in self._counts and len(self._counts) >= _MAX_ENDINGS:
             reason = _OTHER_ENDING
         self.add(reason, path)
 
     def __len__(self) -> int:
-        return sum(n for n, _ in self._found.values())
+        return sum(n for n, _ in self._counts.values())
 
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return plain values for JSON, the most frequent reason first."""
-        ordered = sorted(self._found.items(), key=lambda item: (-item[1][0], item[0]))
-        return [{"reason": reason, "n": n, "examples": examples} for reason, (n, examples) in ordered]
+    def entries(self) -> list[SkippedEntry]:
+        """Return one entry per reason, the most frequent first."""
+        ordered = sorted(self._counts.items(), key=lambda item: (-item[1][0], item[0]))
+        return [SkippedEntry(reason, n, examples) for reason, (n, examples) in ordered]
 
 
 def ending(path: str, accepted: Sequence[str]) -> str:
@@ -103,15 +112,15 @@ def ending(path: str, accepted: Sequence[str]) -> str:
     return f"ends in {suffix}" if len(suffix) <= 12 and suffix[1:].isalnum() and suffix.isascii() else _OTHER_ENDING
 
 
-def skipped_lines(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+def skipped_lines(entries: Iterable[SkippedEntry]) -> list[str]:
     """Return one human-readable line per reason.
 
-    >>> skipped_lines([{"reason": "ends in .txt", "n": 3, "examples": ["a.txt", "b.txt"]}])
+    >>> skipped_lines([SkippedEntry("ends in .txt", 3, ["a.txt", "b.txt"])])
     ['skipped, not read: 3 (ends in .txt): a.txt, b.txt and 1 more']
     """
     lines = []
     for entry in entries:
-        names, more = list(entry["examples"]), entry["n"] - len(entry["examples"])
-        shown = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
-        lines.append(f"skipped, not read: {entry['n']:,} ({entry['reason']}): {shown}")
+        more = entry.n - len(entry.examples)
+        shown = ", ".join(entry.examples) + (f" and {more:,} more" if more > 0 else "")
+        lines.append(f"skipped, not read: {entry.n:,} ({entry.reason}): {shown}")
     return lines

@@ -58,5 +58,5 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "written_bytes": None if ledger is None else ledger.written_bytes,
         "passes": [] if record is None else [asdict(p) for p in record.passes],
         "drops": [d.to_dict() for d in facts.drops],
-        "passed_over": [asdict(p) for p in facts.passed_over],
+        "skipped_files": [asdict(p) for p in facts.skipped_files],
     }

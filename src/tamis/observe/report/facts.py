@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.schema import SkippedEntry
 from tamis.errors import UsageError
+from tamis.formats.input_files.skipped import SkippedEntry
 from tamis.observe.drops import Drop, drops_of
 from tamis.observe.quarantine import QuarantineEntry, read_entries
 from tamis.observe.snapshot import Snapshot, SnapshotLimits, read_snapshot
@@ -32,7 +32,7 @@ class Facts:
     n_by_reason: dict[tuple[str, str], int] = field(default_factory=dict)
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
-    passed_over: list[SkippedEntry] = field(default_factory=list)
+    skipped_files: list[SkippedEntry] = field(default_factory=list)
     charts: str = ""  # thumbnail grids of a run about charts, as markup
 
 
@@ -42,7 +42,7 @@ def gather(folder: Path) -> Facts:
     facts.charts = thumbnail_grids(folder)
     manifest = facts.run.manifest
     if manifest is not None:
-        facts.ledger, facts.passed_over = manifest.ledger, manifest.passed_over
+        facts.ledger, facts.skipped_files = manifest.ledger, manifest.skipped_files
     if facts.ledger is not None:
         facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems), True)
     for entry in read_entries(folder / "quarantine", facts.problems):

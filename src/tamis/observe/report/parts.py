@@ -18,7 +18,7 @@ from tamis.observe.drops import Drop
 from tamis.observe.records import MAX_CHARS, excerpt
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.sizes import format_size
-from tamis.tasks.lineage import TOLD
+from tamis.tasks.lineage import NOTE_METRIC
 
 _MAX_ROWS = 200
 _RAW_CHARS = 200
@@ -45,7 +45,8 @@ def documents(facts: Facts) -> str:
         why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
         if n := int(book.metrics.get(UNTRACED, 0)):
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
-        why += [f"{m.removeprefix(TOLD)}: {int(n):,}" for m, n in sorted(book.metrics.items()) if m.startswith(TOLD)]
+        notes = {m.removeprefix(NOTE_METRIC): n for m, n in sorted(book.metrics.items()) if m.startswith(NOTE_METRIC)}
+        why += [f"{note}: {int(n):,}" for note, n in notes.items()]
         why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.n_in), _n(book.n_out), _n(sum(book.losses.values())), bar(book.n_out / most, "k2")])
@@ -57,13 +58,13 @@ def documents(facts: Facts) -> str:
         f"could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>"
     )
     html = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
-    return f"<h3>The ledger</h3>{html}{notes}{passed_over(facts)}"
+    return f"<h3>The ledger</h3>{html}{notes}{skipped_files(facts)}"
 
 
-def passed_over(facts: Facts) -> str:
+def skipped_files(facts: Facts) -> str:
     """Return a table of the files that were at the input's location and were not read."""
     rows = []
-    for entry in facts.passed_over[:_MAX_ROWS]:
+    for entry in facts.skipped_files[:_MAX_ROWS]:
         examples = "".join(f"<p><code>{text(name, _NAME)}</code></p>" for name in entry.examples[:3])
         rows.append([text(entry.reason, _NAME), _n(entry.n), examples])
     return "<h3>Passed over, not read</h3>" + table(["reason", "found", "for example"], rows, (1,)) if rows else ""

@@ -17,7 +17,7 @@ from tamis.stages.resources import Resources
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.video_stage import VideoStage, only_default, own_cpus
 from tamis.tasks import DocumentBatch
-from tamis.tasks.lineage import TOLD
+from tamis.tasks.lineage import NOTE_METRIC
 from tamis.video.cutting import COPY
 from tamis.video.encoding import NVENC, Encoding, choose_encoder, encoding_need
 from tamis.video.spans import fixed_spans
@@ -140,7 +140,7 @@ class ClipTranscodingStage(VideoStage):
             self._chosen = choose_encoder(self.encoder, self.encoder_threads)
         encoder, why = self._chosen
         if why:
-            self._log_metrics({f"{TOLD}{why}: clips for {encoder}": n})
+            self._log_metrics({f"{NOTE_METRIC}{why}: clips for {encoder}": n})
         how = Encoding(encoder, self.encoder_threads)
         for width, height, pixels in {
             *zip(*(batch.values(c) for c in ("width", "height", "pixel_format")), strict=True)
