@@ -46,8 +46,8 @@ def test_values_and_ids_are_told_again(tmp_path: Path) -> None:
     stage, batch = remembered(tmp_path)
     rows, (at, size, ids) = stage.listed(batch, "value_at", "value_bytes", "id_bytes")
     assert rows.tolist() == [1, 2]
-    assert stage._told_of(at, size, ids) == (["7", "größer"], ["d1", None])
-    assert stage._told_of(at, size, None) == (["7", "größer"], None)  # a table of an earlier version
+    assert stage._values_and_ids(at, size, ids) == (["7", "größer"], ["d1", None])
+    assert stage._values_and_ids(at, size, None) == (["7", "größer"], None)  # a table of an earlier version
 
 
 def test_a_table_that_was_cut_off_is_an_error_and_not_another_value(tmp_path: Path) -> None:
@@ -56,4 +56,4 @@ def test_a_table_that_was_cut_off_is_an_error_and_not_another_value(tmp_path: Pa
     os.truncate(path, os.path.getsize(path) - 3)
     _, columns = stage.listed(batch, "value_at", "value_bytes", "id_bytes")
     with pytest.raises(FormatError, match=r"values\.bin: ends early; start over"):
-        stage._told_of(columns[0], columns[1], columns[2])
+        stage._values_and_ids(columns[0], columns[1], columns[2])

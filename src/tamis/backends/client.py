@@ -2,11 +2,11 @@
 
 `with get_client("gpu") as client:`
 
-Nothing has to be started before a pipeline runs. A client is for what a script does beside pipelines (`client.submit`,
-`client.map`, `client.run`), and while it is open the pipelines of the program take its number of workers and its limit
-of GPU memory as their defaults.
+Nothing has to be started before a pipeline runs. A client is for what a script does outside of pipelines
+(`client.submit`, `client.map`, `client.run`), and while it is open the pipelines of the program take its number of
+workers and its limit of GPU memory as their defaults.
 
-Each worker is a process of its own (client_worker.py) that starts when it is first needed, with CUDA_VISIBLE_DEVICES
+Each worker is a separate process (client_worker.py) that starts when it is first needed, with CUDA_VISIBLE_DEVICES
 set before any library looks for GPUs: a fresh interpreter, since CUDA does not survive a fork, which does not import
 the script again. Functions and results travel by cloudpickle, over a pipe that only these two processes have.
 """

@@ -108,7 +108,7 @@ def log_to_file() -> None:
 def set_up_on_node(stage: Any) -> None:
     """Set a stage up in this process, from which workers are forked, so that they share what it loads.
 
-    A stage that needs a GPU in a process of its own.
+    A stage that needs a GPU in a separate process.
 
     A process that has used CUDA cannot be forked: whatever such a stage does here would break every worker. What it
     leaves on disk stays, what it leaves in memory does not.

@@ -2,7 +2,7 @@
 
 The pass that ran the rules stored them (formats/scratch/score_file.py), with those of documents that later steps
 dropped. Here these are left out, by the verdicts of the last pass, and the others are kept in `<run
-dir>/remembered_scores`. A process of its own, which can be repeated.
+dir>/remembered_scores`. A separate process, which can be repeated.
 """
 
 from __future__ import annotations

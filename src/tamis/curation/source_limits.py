@@ -2,7 +2,7 @@
 
 Reads the records of the pass that drew a number for each document (mixing.Draw), sixteen bits of the numbers at a
 time, so that memory does not depend on how many documents there are; of documents with equal numbers (equal texts)
-those earlier in the input come first. A process of its own.
+those earlier in the input come first. A separate process.
 """
 
 from __future__ import annotations

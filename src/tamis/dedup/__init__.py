@@ -1,7 +1,7 @@
 """Workflows of several passes: deduplication, removal by ids, joining of segments.
 
 Each kind has a package with its stages (which make keys of documents, or remove documents, inside the engine's runs),
-its solver (which decides between two passes, out of core, in a process of its own) and its workflow (what users call;
+its solver (which decides between two passes, out of core, in a separate process) and its workflow (what users call;
 the public paths are in stages/deduplication and stages/text). Shared modules, in the order in which to read them:
 
 workflow.py          one workflow from beginning to end, composed of the parts below

@@ -1,7 +1,7 @@
 """The kinds of deduplication, one entry each, from which commands, plans, recipes and curations take their lists.
 
 To add a kind: a folder `dedup/NAME/` with its workflow and stages, its entry in `KINDS`, its command in
-`cli/dedup/NAME.py` and its step in `curation/steps.py`. A kind that decides in a way of its own also adds a step of the
+`cli/dedup/NAME.py` and its step in `curation/steps.py`. A kind that decides in its own way also adds a step of the
 solver. Does not cover how a kind works: see its folder. Values only: workflows are loaded by `load_workflow` of
 workflows.py.
 """

@@ -62,7 +62,7 @@ class OutputDirectory:
     def locked(self, contents: OutputContents, fresh: bool) -> Iterator[None]:
         """Hold the output; start over if `fresh`.
 
-        A call that fails before anything was committed leaves nothing of its own.
+        A call that fails before anything was committed leaves nothing behind.
         """
         run = self.run
         contents.check_output(run)

@@ -244,7 +244,7 @@ class PassRunner:
         return result
 
     def run_task(self, folder: str, task: Any, module: str, label: str = "decision", bucket_url: str = "") -> None:
-        """Run the `main` of a module between passes, in a process of its own, under the budget (task_process.py)."""
+        """Run the `main` of a module between passes, in a separate process, under the budget (task_process.py)."""
         write_task(folder, TaskEnvironment(self.settings.budget_bytes(), bucket_url), task)
         kind = label.partition("-")[0]
         with self._recorded(label) as progress:

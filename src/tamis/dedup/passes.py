@@ -27,7 +27,7 @@ class Passes:
 
     `source` makes a fresh reader for each pass; `kind` is None where documents are not compared. `keys`: stages of the
     first passes (several where not all bands fit on the disk at once), each with the numbers of its bands; none for
-    exact deduplication. `decision`: the step of the solver that decides; None where a procedure of its own does.
+    exact deduplication. `decision`: the step of the solver that decides; None where its own procedure does.
     `texts`: the stage that collects the texts to be compared, made from the folder with their positions; None where
     nothing is compared.
     """

@@ -1,7 +1,7 @@
 """The record files of a pass: one numbering of all documents, and columns read by position.
 
 Documents are numbered 0 to n-1 in the order of the input (file, offset), whatever the partitions were. Columns are
-read with pread into arrays of their own: mapped pages would count as memory of this process. In memory for each record
+read with pread into separate arrays: mapped pages would count as memory of this process. In memory for each record
 batch: its number of rows, its base number and the offsets of its columns in the file (some 8 bytes each).
 """
 

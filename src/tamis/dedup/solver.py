@@ -152,5 +152,5 @@ def summarize(records: Records, decisions: DecisionFiles, n_files: int) -> Summa
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Perform the task of a folder, in a process of its own."""
+    """Perform the task of a folder, in a separate process."""
     return perform_task(arguments, SolverTask, solve, "the decision")

@@ -1,4 +1,4 @@
-"""A process of its own between two passes: its task, its start, its messages, and the budget it works under.
+"""A separate process between two passes: its task, its start, its messages, and the budget it works under.
 
 It needs numpy and Arrow, which the process that drives the passes does without, and its memory is given back whole. The
 driver writes FOLDER/task.json and calls `run_task`; in the process, `main([FOLDER])` of the module that was named calls
@@ -64,7 +64,7 @@ def _path(folder: str) -> str:
 
 # -- in the driver ----------------------------------------------------------------------------------------------------
 def run_task(folder: str, warm_process: WarmProcess, progress: Progress, module: str) -> None:
-    """Run the task of a folder in a process of its own, `main([folder])` of this module, and raise what it reports."""
+    """Run the task of a folder in a separate process, `main([folder])` of this module, and raise what it reports."""
     read, write = os.pipe()
     try:
         try:

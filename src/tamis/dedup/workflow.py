@@ -3,7 +3,7 @@
 OutputDirectory    the output: its lock, starting over, the record that everything is done
 WorkDirectory      the files between passes, with the State that passes leave for each other
 WorkflowInput      readers of the input, and the check that it stays the same
-PassRunner         executes pipelines, and tasks in processes of their own
+PassRunner         executes pipelines, and tasks in separate processes
 SolverLauncher     has the solver decide between passes
 Procedure          what the passes are: KeyComparison, or that of a removal by ids or of a join
 

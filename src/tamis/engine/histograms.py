@@ -4,7 +4,7 @@ Every histogram has the same bins, fixed once and for all, so that merging is ad
 depend on how the input was cut, in which order partitions came, or how often a worker died. (Bins that follow the data,
 or a digest of quantiles, would: they depend on the order of merging.) Nothing is known of a score before it is
 measured, so bins fit counts and shares alike: four bins per power of two, finer where most shares, probabilities and
-means lie, and the same again below zero. At most 693 bins; a partition fills a few dozen of them, and only those are
+means are, and the same again below zero. At most 693 bins; a partition fills a few dozen of them, and only those are
 kept.
 
 bin 0          0 up to 2**-24                               bins 201-344  16 up to 2**40, four per power of two
@@ -35,7 +35,7 @@ FIRST_LARGE = FIRST_MEAN + 60
 OVERFLOW = FIRST_LARGE + (LARGEST - LARGE) * 4
 NO_NUMBER = OVERFLOW + 1
 N_BINS = 2 * NO_NUMBER + 1
-_ZERO = NO_NUMBER  # where bin 0 stands among all of them
+_ZERO = NO_NUMBER  # the position of bin 0 among all of them
 _LONG_GAP = 3  # as many empty bins take more room than the number of the next one
 
 

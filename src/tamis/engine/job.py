@@ -161,7 +161,7 @@ def _check_order(job: Job) -> None:
     """Raise PipelineError if a reader or a writer is in the middle of the pipeline."""
     for i, stage in enumerate(job.stages):
         if isinstance(stage, Reader) and job.source is None and job.reader is None and i:
-            continue  # behind a stage of the user's that names the files: it reads them whole
+            continue  # after a stage of the user's that names the files: it reads them whole
         if isinstance(stage, (Reader, Writer)):
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
             raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")

@@ -9,7 +9,7 @@ A stage that opens files itself (downloads) books the records of these in number
 skipped. A sink of the user's, which writes files itself, passes on what it wrote: it counts as written.
 
 Dropped documents are also counted in bytes, with a few examples per reason: see engine/worker/dropped.py for what these
-mean. Histograms of document lengths and of scores are added up beside them (engine/histograms.py); books of earlier
+mean. Histograms of document lengths and of scores are added up with them (engine/histograms.py); books of earlier
 versions have none.
 """
 
@@ -23,7 +23,7 @@ from tamis.engine.activity import WRITING
 from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 
 MODULUS = 1 << 128
-# Metric of a stage: documents it returned that no record of its input stands behind.
+# Metric of a stage: documents it returned without a record of its input.
 UNTRACED = "documents_without_record"
 MAX_EXAMPLES = 3
 # Positions are summed up per file; of more files than this, those with the same number modulo this are summed up

@@ -114,7 +114,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class StageUse:
-    """What one stage took, beside the books. `in_bytes`: of the records that came in."""
+    """What one stage took, in addition to the books. `in_bytes`: of the records that came in."""
 
     label: str
     in_bytes: int
@@ -209,7 +209,7 @@ class RowsTooLarge(AboutUnit):
 class Cost:
     """What an attempt at a unit took.
 
-    `vitals`: after it, where the worker goes on; `outside_bytes`: of its children and mappings.
+    `vitals`: after it, where the worker continues; `outside_bytes`: of its children and mappings.
     """
 
     peak_bytes: int = 0

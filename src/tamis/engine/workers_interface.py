@@ -100,7 +100,7 @@ class Workers(Protocol):
     server: ServerMemory
     """Memory of the process that workers are forked from; valid after `open`. All zeros if there is none."""
     is_remote: bool
-    """Whether workers are on nodes that come and go (`NodeUp`, `NodeDown`), each with a budget of its own."""
+    """Whether workers are on nodes that come and go (`NodeUp`, `NodeDown`), each with its own budget."""
 
     def open(self) -> None:
         """Load the job and prepare to start workers.

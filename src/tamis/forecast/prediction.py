@@ -4,10 +4,10 @@ A forecast is a plain model of the run (`raw_*`) times a factor learned from ear
 machine. The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread (the posterior
 predictive of the normal-inverse-gamma model, a Student distribution): that gives a centre and a spread, wide without
 any earlier run. Runs under other conditions (another budget, far more data) and older runs count less. How far peak and
-time may lie from the centre, in spreads, is not the model's word but what earlier predictions on this machine showed
+time may be from the centre, in spreads, is not the model's word but what earlier predictions on this machine showed
 (ranges.py).
 
-The budget is a promise and not a forecast: no predicted peak lies above it.
+The budget is a promise and not a forecast: no predicted peak exceeds it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so 
 
 @dataclass(frozen=True)
 class Interval:
-    """`expected`, and the bounds between which the measured value lies with the probability CONFIDENCE."""
+    """`expected`, and the bounds between which the measured value is with the probability CONFIDENCE."""
 
     low: float
     expected: float
@@ -103,7 +103,7 @@ _FLOOR = 1_000_000.0  # bytes: less than this is as good as nothing; keeps ratio
 
 
 class Reaches(Protocol):
-    """How far figures lie from their centres (ranges.py)."""
+    """How far figures are from their centres (ranges.py)."""
 
     def reach(self, figure: str, kind: str) -> tuple[float, float, float]: ...
 

@@ -6,7 +6,7 @@ from the 5th to the 95th percentile of these, and its middle is their median: no
 distributed (conformal prediction), so a machine that is busy with other things, or a model that errs to one side,
 widens and moves the ranges until nine in ten hold again. Where more than one in ten of the last ranges failed they
 reach further than that, and less far where fewer did: a machine changes (adaptive conformal inference). Shipped values,
-measured by benchmarks/plan.py, stand in until there are enough of this machine's own.
+measured by benchmarks/plan.py, are used until there are enough of this machine's own.
 
 Figures: the peak, the seconds of a run, and those of the command around it (Python, imports, the report).
 """
@@ -30,7 +30,7 @@ KEPT = 80  # of each figure and kind
 _ENOUGH = 30  # own ones: then the shipped ones are not needed
 _MAX_OFF = 30.0
 _MAX_COMMANDS = _MAX_PLANNED = 20
-COMMAND_S = 0.45  # what a command takes beside its run: Python, imports, the report
+COMMAND_S = 0.45  # what a command takes in addition to its run: Python, imports, the report
 _LEAST, _MOST = 0.8, 0.98  # how many in ten ranges may reach for
 _STEP = 0.03  # that a range which failed moves this by
 _LOOKED_AT = 40  # of the last ranges

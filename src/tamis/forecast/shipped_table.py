@@ -4,7 +4,7 @@
 Copying, the Gopher set, language id and deduplication are those of docs/explanation/benchmarks-*.md, the
 others guesses from these.
 The other tables are the sizing guidelines of the system that Tamis reimplements: nodes, GPUs and memory by dataset
-size, batch sizes of classifiers. They are a starting point, shown as such beside what was computed. Knows classes by
+size, batch sizes of classifiers. They are a starting point, shown as such next to what was computed. Knows classes by
 their names only.
 """
 

@@ -143,7 +143,7 @@ class LineBlock(Origin, Protocol):
     n_blank: int
     bad: list[tuple[int, int, str]]
     is_open: bool
-    """Whether the bytes lie in the input as they are, not compressed."""
+    """Whether the bytes are in the input as they are, not compressed."""
 
 
 @dataclass

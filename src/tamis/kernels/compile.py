@@ -48,7 +48,7 @@ Done = Callable[[int], None]
 def shared_library(group: str, level: CpuLevel, frugal: bool, done: Done) -> bytes:
     """Compile the shared library of a group; call it only in a process for this level.
 
-    `frugal`: compile every module in a child process of its own.
+    `frugal`: compile every module in its own child process.
     """
     from tamis.kernels.building.link import shared_library as linked
 

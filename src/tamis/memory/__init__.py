@@ -1,7 +1,7 @@
 """Memory: how much there is, who uses it, who may have more, and how to give it back.
 
 `release`, `scope` and `profile` are public. Inside Tamis, import the other modules of this room by name; import from
-the modules behind `release` and `profile` with `from tamis.memory.release import ...`, because the names
+the modules of `release` and `profile` with `from tamis.memory.release import ...`, because the names
 `tamis.memory.release` and `tamis.memory.profile` are the function and the class.
 """
 

@@ -205,7 +205,7 @@ class _Walk:
         return list(self._ndarray.flat.__get__(array)) if self._ndarray.dtype.__get__(array).kind == "O" else []
 
     def _pinned_bytes(self, item: Any) -> int:
-        """Return the bytes of the buffers behind an Arrow object, whole: a slice of one row keeps all of its table."""
+        """Return the bytes of the buffers of an Arrow object, whole: a slice of one row keeps all of its table."""
         try:
             return sum(self._root_bytes(buffer) for buffer in _buffers(item, self._pyarrow) if buffer is not None)
         except Exception:  # a type without buffers (an extension of the user's, a closed file)

@@ -2,7 +2,7 @@
 
 The supervisor chooses it (engine/supervisor/devices.py).
 
-torch and CuPy keep memory of their own, so each that is used gets the limit (RMM: pools.py). What CUDA itself holds for
+torch and CuPy keep their own memory, so each that is used gets the limit (RMM: pools.py). What CUDA itself holds for
 a process (its context, code, stacks) is outside of all of them: about CONTEXT_BYTES, which the limit leaves room for.
 """
 
@@ -23,7 +23,7 @@ CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted
 LOCK_FOLDER = "TAMIS_GPU_LOCKS"
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
 LEAST_CONTEXT_BYTES = 450_000_000  # less before all kernels are loaded
-# What CUDA's libraries say where they have no memory of their own; the device can still be used.
+# What CUDA's libraries say where they have no memory left; the device can still be used.
 _FULL = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",

@@ -17,7 +17,7 @@ from typing import Protocol
 from tamis.memory import meter, sampler
 
 _ROUNDS = 50
-_TRACKER = b"multiprocessing.resource_tracker"  # removes what its process has left behind, and then ends by itself
+_TRACKER = b"multiprocessing.resource_tracker"  # removes what its process leaves behind, and then ends by itself
 _TRACKER_S = 0.5
 
 

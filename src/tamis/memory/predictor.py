@@ -235,7 +235,7 @@ class Predictor:
     # -- keeping ------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON: the line, the ratios behind the factor and the size reached."""
+        """Return plain JSON: the line, the ratios of the factor and the size reached."""
         return {
             "version": 1,
             "coefficients": list(self._theta),

@@ -8,7 +8,7 @@ green            start workers, grow partitions
 yellow   70 %   no new workers, no growth; idle workers trim
 orange   80 %   only the most downstream work starts
 red      90 %   kill workers until 85 % is reached; victims are retried unchanged, it was not their fault
-black    97 %   kill all but one, go on with that one alone
+black    97 %   kill all but one, continue with that one
 """
 
 from __future__ import annotations

@@ -103,10 +103,10 @@ class GateCall:
     fd: int = -1
     address: int = 0
     is_private: bool = False  # of a mapping
-    copies: bool = True  # a fork: whether the child gets memory of its own
+    copies: bool = True  # a fork: whether the child gets its own memory
 
 
-# -- the process behind the gate --------------------------------------------------------------------------------------
+# -- the process at the gate --------------------------------------------------------------------------------------
 def close_gate() -> int | None:
     """Close it on this process, which must have one thread, and all that it will start.
 
@@ -235,7 +235,7 @@ class Gate:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether nobody is left behind it."""
+        """Whether no process is left at it."""
         return any(events & select.POLLHUP for _, events in self._poll.poll(0))
 
     def allow(self, call: GateCall) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _CROWDED = 0.8
-_SPARE_BYTES = 1 << 20  # beside what is asked for
+_SPARE_BYTES = 1 << 20  # in addition to what is requested
 _MAX_SAMPLES = 3  # a child that was not seen by then has come and gone
 _MAX_REFUSED = 64  # members of whom it is remembered what they did not get
 LEAST_BYTES = 2_000_000  # with less for each a fork is refused: it could do nothing

@@ -45,7 +45,7 @@ def expected_of(answer: Mapping[str, Any]) -> Expected | None:
     """
     candidates: dict[str, Expected] = {}
     etag = _ETAG.fullmatch(str(answer.get("ETag", "")))
-    # Of encrypted objects the ETag is something else, unless the store encrypts with keys of its own.
+    # Of encrypted objects the ETag is something else, unless the store encrypts with its own keys.
     if etag and answer.get("ServerSideEncryption") in (None, "AES256") and "SSECustomerAlgorithm" not in answer:
         candidates["md5"] = Expected("md5", bytes.fromhex(etag[1]), int(etag[2] or 0))
     # A checksum of parts' checksums looks like one of the bytes where a store does not say which it is.

@@ -3,7 +3,7 @@
 Large reads go out as parallel ranges, straight into their place.
 
 Memory: what the caller gave, plus a window of at most 8 MiB for small reads that follow each other. The window begins
-small (a footer, a line end) and doubles while reads go on where the last one ended (a compressed stream).
+small (a footer, a line end) and doubles while reads continue where the last one ended (a compressed stream).
 """
 
 from __future__ import annotations

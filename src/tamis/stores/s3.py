@@ -6,7 +6,7 @@ the store keeps (checksums.py). What is written carries a checksum (Content-MD5)
 (If-None-Match). An answer that was lost is looked for: the object there is ours if it has our mark. Nothing is deleted
 on doubt.
 
-The client is made before a worker is forked and used only behind it; boto3's own retries are off, as they know nothing
+The client is made before a worker is forked and used only after that; boto3's own retries are off, as they know nothing
 of ranges.
 """
 
@@ -45,7 +45,7 @@ _PASSING_CODES = {
     "OperationAborted",
     "BadDigest",
 }
-# Of a body at a time: the library copies through memory of its own, which stays in the cache and is used again.
+# Of a body at a time: the library copies through its own memory, which stays in the cache and is used again.
 _PIECE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
 MARK = "tamis-mark"  # the name under which an object says who wrote it
@@ -192,7 +192,7 @@ class Bucket:
     def read_into(self, key: str, etag: str, offset: int, view: memoryview) -> None:
         """Fill `view` with the bytes from `offset` on, of the object with this ETag.
 
-        A connection that is cut goes on where it was.
+        A connection that is cut resumes where it was.
         """
         done = 0
 

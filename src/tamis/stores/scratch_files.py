@@ -1,7 +1,7 @@
 """Scratch in a bucket (`--scratch s3://bucket/path`): written in parts, read by ranges, removed at the end.
 
-What grows with the input lies in the bucket; on this machine there are at most two parts of each file that is being
-written. Scratch of a run lies below a name that cannot be guessed, and one process at a time writes there: nothing is
+What grows with the input is stored in the bucket; on this machine there are at most two parts of each file that is
+being written. Scratch of a run has a name that cannot be guessed, and one process at a time writes there: nothing is
 asked about who came first.
 """
 
@@ -91,7 +91,7 @@ class BucketFile(files.Finishing):
         self._file = tempfile.TemporaryFile(dir=next(iter(_mapped), None))  # noqa: SIM115 - closed in close()
         self._held = self._sent = 0  # bytes in the file, and in parts that are sent
         self._upload = self._mark = ""
-        self._parts: list[str] = []  # those behind the first
+        self._parts: list[str] = []  # those after the first
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")

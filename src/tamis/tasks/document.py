@@ -616,7 +616,7 @@ def to_table(data: Any) -> pa.Table:
 def is_exact(kind: pa.DataType) -> bool:
     """Return True for types of decoded JSON fields in which every value is exact.
 
-    A float64 may stand for integers, too.
+    A float64 may represent integers, too.
     """
     tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
     return any(test(kind) for test in tests)

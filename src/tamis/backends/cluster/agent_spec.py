@@ -1,6 +1,6 @@
 """The specification that an agent is started with.
 
-A module of its own: agents import it, and so do the processes that start them, which must stay small.
+A separate module: agents import it, and so do the processes that start them, which must stay small.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Hub:
     def _greet(self, sock: socket.socket) -> None:
         """Authenticate an incoming connection and queue its link.
 
-        Runs in a thread of its own, so that a peer that connects and sends nothing does not block other peers.
+        Runs in a separate thread, so that a peer that connects and sends nothing does not block other peers.
         """
         hello = None
         if prove(sock, self.token, "driver", "agent"):

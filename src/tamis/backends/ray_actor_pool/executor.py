@@ -13,10 +13,10 @@ from tamis.sizes import check_amount, check_seconds
 class RayActorPoolExecutor(RayExecutor):
     """Ray places one actor on every node and replaces those that die; nodes may join and leave during a run.
 
-    `config`, beside what every executor takes: `reserved_cpus` and `reserved_gpus` (of every node, left to others),
-    `runtime_env` (env_vars for the actors), `resource_wait_timeout_s` (how long CPUs that others hold are waited for;
-    then the actor does without), and `resource_wait_interval_s` (how often nodes are looked at). `show_progress`: a
-    line while it runs, every `progress_interval` seconds at most.
+    `config`, in addition to what every executor takes: `reserved_cpus` and `reserved_gpus` (of every node, left to
+    others), `runtime_env` (env_vars for the actors), `resource_wait_timeout_s` (how long CPUs that others hold are
+    waited for; then the actor does without), and `resource_wait_interval_s` (how often nodes are looked at).
+    `show_progress`: a line while it runs, every `progress_interval` seconds at most.
     """
 
     name = "ray"

@@ -2,7 +2,7 @@
 
 Ray Data starts the actors, replaces those that die (and runs their lease again), and shows them. An agent never raises:
 a dataset would end with it. The rows are made here and put into the object store: a dataset that reads them does so in
-tasks of its own, which need a CPU each, and where the actors hold all of them neither could continue without the other.
+its own tasks, which need a CPU each, and where the actors hold all of them neither could continue without the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RayExecutor: which Ray cluster an executor uses, and one of its own on this machine where there is none."""
+"""RayExecutor: which Ray cluster an executor uses, and its own on this machine where there is none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RayExecutor(ClusterExecutor):
     """Workers on every node of a Ray cluster.
 
     `address`: of a running cluster (HOST:PORT, or "auto"). Without: the one that ray.init() or a RayClient began in
-    this program, else the one that RAY_ADDRESS names, else one of its own on this machine, which ends with the
+    this program, else the one that RAY_ADDRESS names, else its own on this machine, which ends with the
     executor. `ignore_head_node`: no workers on the node where the cluster's own processes are (if there are others).
     """
 

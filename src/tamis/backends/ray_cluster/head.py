@@ -42,7 +42,7 @@ class HeadOptions:
     dashboard_port: int = 0
     client_port: int = 0
     metrics_port: int = 0
-    temp_dir: str | None = None  # None: a folder of its own, removed at the end
+    temp_dir: str | None = None  # None: a separate folder, removed at the end
     log: str | None = None
     ip: str | None = None  # the address others reach this machine at; None: this machine alone
     spills: bool = False  # objects that do not fit go to files in its folder

@@ -13,8 +13,8 @@ class RayDataExecutor(RayExecutor):
 
     Each row of its data is a lease: a share of the work, done by the workers of one node.
 
-    `config`, beside what every executor takes: `ignore_failures` (documents that fail are quarantined, however many
-    they are).
+    `config`, in addition to what every executor takes: `ignore_failures` (documents that fail are quarantined, however
+    many they are).
     """
 
     name = "ray_data"

@@ -15,10 +15,11 @@ from tamis.sizes import check_seconds, is_number
 class XennaExecutor(RayExecutor):
     """Xenna places one worker of its stage on every node; ours work below it.
 
-    `config`, beside what every executor takes: `logging_interval` (seconds between Xenna's reports, in the log of the
-    run), `ignore_failures` (documents that fail are quarantined, however many they are), `execution_mode` ("streaming"
-    or "batch", for Xenna and for the stages), `cpu_allocation_percentage` (of every node's cores, for workers; at least
-    one), `autoscale_interval_s`. A pipeline whose stages ask for more CPUs than there are runs with what there is.
+    `config`, in addition to what every executor takes: `logging_interval` (seconds between Xenna's reports, in the log
+    of the run), `ignore_failures` (documents that fail are quarantined, however many they are), `execution_mode`
+    ("streaming" or "batch", for Xenna and for the stages), `cpu_allocation_percentage` (of every node's cores, for
+    workers; at least one), `autoscale_interval_s`. A pipeline whose stages ask for more CPUs than there are runs with
+    what there is.
     """
 
     name = "xenna"

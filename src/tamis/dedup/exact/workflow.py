@@ -22,7 +22,7 @@ from tamis.sizes import check_integer, check_optional_integer
 class ExactDeduplicationWorkflow(FindingWorkflow):
     """Finds documents whose texts are equal: XXH3-128 of what normalisation makes of them is.
 
-    `run()` goes on where it was stopped.
+    `run()` resumes where it stopped.
 
     `output_path` gets `ExactDuplicateIds/` (Parquet with one column: ids of all documents but one of each group) and
     `exact_id_generator.json`, for TextDuplicatesRemovalWorkflow. Ids are whole numbers, a function of file and place

@@ -24,10 +24,10 @@ _GPU_WORKERS = 8  # on one device: each has half a gigabyte of it for CUDA itsel
 class FuzzyDeduplicationWorkflow(FindingWorkflow):
     """Finds documents that are nearly the same, and verifies each against one that stays.
 
-    `run()` goes on where it was stopped.
+    `run()` resumes where it stopped.
 
-    `cache_path` is for what lies between passes, the scratch folder. `output_path` gets `FuzzyDuplicateIds/` (Parquet
-    with the column `_curator_dedup_id`) and `fuzzy_id_generator.json`, for TextDuplicatesRemovalWorkflow;
+    `cache_path` is for what is stored between passes, the scratch folder. `output_path` gets `FuzzyDuplicateIds/`
+    (Parquet with the column `_curator_dedup_id`) and `fuzzy_id_generator.json`, for TextDuplicatesRemovalWorkflow;
     `perform_removal=True` writes the documents that stay instead, in the same call.
 
     Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate

@@ -52,7 +52,7 @@ def id_texts(ids: pa.Array) -> pa.Array | None:
     return None
 
 
-_UNKNOWN, _LEFT_OUT = -1, -2  # what stands where the number of an input file would
+_UNKNOWN, _LEFT_OUT = -1, -2  # the value stored where the number of an input file would
 
 
 def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
@@ -161,7 +161,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _place_texts(self, column: pa.Array) -> pa.Array | None:
         """Return whole numbers as the ids by file and position of the same documents.
 
-        Where the input has no such file, that of a file behind the last: the next (_UNKNOWN), or the one after it
+        Where the input has no such file, that of a file after the last: the next (_UNKNOWN), or the one after it
         (_LEFT_OUT).
         """
         from tamis.dedup.decisions import position_ids

@@ -32,7 +32,8 @@ _PER_BUCKET = 256
 _MAX_BITS = 24
 _GAP = 4096  # ids that are read and not needed, rather than asking the disk once more
 _READ = 1 << 16  # ids at a time
-# What stands where the length of an id would. The last is no mistake: the input is a part of what the ids were made of.
+# The value stored where the length of an id would. The last is no mistake: the input is a part of what the ids were
+# made of.
 NO_ID, ODD_ID, OTHER_FILE, NOT_A_NAME, LEFT_OUT = -1, -2, -3, -4, -5
 
 
@@ -112,7 +113,7 @@ class IdTable:
         hi, lo = hi[order], lo[order]
         bucket = _buckets(hi, self._bits)
         first, last = self._starts[bucket], self._starts[bucket + 1]
-        # Documents whose buckets lie close together are looked up in one read.
+        # Documents whose buckets are close together are looked up in one read.
         far = np.flatnonzero(first[1:] - last[:-1] > _GAP) + 1
         cuts = np.concatenate([[0], far, [len(hi)]]).tolist()
         for start, end in itertools.pairwise(cuts):

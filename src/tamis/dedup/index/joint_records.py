@@ -72,7 +72,7 @@ class JoinedRecords(Records):
         if "rank" in new:
             new["rank"] += (new["rank"] != np.uint64(NO_NUMBER)).astype(
                 np.uint64
-            )  # what has no number stays behind all others
+            )  # what has no number stays after all others
         if "file" in old and k:
             entry = np.searchsorted(self._entry_starts, numbers[:k], side="right") - 1
             file = old["file"].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Segments of documents gathered by id, wherever they lie: the two stages around the shuffle of a join.
+"""Segments of documents gathered by id, wherever they are stored: the two stages around the shuffle of a join.
 
 `SegmentRecords` turns a partition into records sorted by the hash of the document's id; `GatherSegments` reads one
 range of hashes out of all of them, so that every segment of a document is in one batch, which DocumentJoiner then
@@ -88,7 +88,7 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
 
 
 def _range_of(path: str, low: int, high: int) -> list[bytes]:
-    """Return the lines of a record file whose keys lie in [low, high)."""
+    """Return the lines of a record file whose keys are in [low, high)."""
     found = []
     for batch in batches_of(path):
         keys, ends = batch.values("key"), batch.ends("record")

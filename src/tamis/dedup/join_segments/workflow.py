@@ -1,4 +1,4 @@
-"""DocumentJoinWorkflow: join segments of documents wherever they lie in the input, in one call."""
+"""DocumentJoinWorkflow: join segments of documents wherever they are stored in the input, in one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DocumentJoinWorkflow:
     """Like DocumentJoiner, for segments anywhere in the input: they are sorted by the hash of their id first.
 
     Documents come out in the order of these hashes. Scratch: the size of the input. Memory does not grow with the
-    input, but all segments of one document must fit together. `run()` goes on where it was stopped. The other
+    input, but all segments of one document must fit together. `run()` resumes where it stopped. The other
     parameters are those of DocumentJoiner.
     """
 

@@ -57,7 +57,7 @@ class UnitKeys:
         texts = packed(data, start, end, 0)[:-1].tobytes().decode().split("\0")
         if len(texts) == len(which):
             rewritten = _normalized(texts, mode).encode().replace(b"\0", STOP)
-        else:  # some text holds what was to lie between them
+        else:  # some text holds the separator
             spans = zip(start.tolist(), end.tolist(), strict=True)
             texts = [_normalized([data[a:b].tobytes().decode()], mode) for a, b in spans]
             rewritten = STOP.join([(t.replace("\0", "") if mode in _LETTERS_ONLY else t).encode() for t in texts])

@@ -1,6 +1,6 @@
 """The record files of line deduplication (stages.py), read by position in the order of the input.
 
-Kept per record batch: where its columns lie in the file. Columns are read with pread: mapped pages would count as
+Kept per record batch: the offsets of its columns in the file. Columns are read with pread: mapped pages would count as
 memory.
 """
 

@@ -1,7 +1,7 @@
 r"""Lines and paragraphs of texts, split a window at a time; both passes number them alike.
 
 A line is what text.split("\n") gives. A paragraph is a run of lines that are not blank (nothing but whitespace); blank
-lines belong to the paragraph before them, and those at the beginning of a text to a unit of their own, number -1, which
+lines belong to the paragraph before them, and those at the beginning of a text to a separate unit, number -1, which
 is always kept. Memory: some 80 bytes per line of a window. A window is half a megabyte of whole texts, or of whole
 lines of one text.
 """
@@ -73,7 +73,7 @@ def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> It
 def _paragraphs_of_large(data: Array, windows: Iterator[Units]) -> Iterator[Units]:
     """Yield the paragraphs of one text from windows of its lines.
 
-    The last one of a window is held back: the next may go on with it.
+    The last one of a window is held back: the next may continue it.
     """
     held: Units | None = None
     number, in_text = 0, False  # of the next paragraph; whether the line before was not blank

@@ -21,7 +21,7 @@ class LineDeduplicationWorkflow(InOneCall):
     """Lines (or paragraphs) are equal when the 64-bit hash of what is left of them after normalisation is.
 
     Of equal ones the first in the input stays, in the same or another document; the others are cut out. `run()` does
-    all passes, and goes on where it was stopped. `unit`: "line" (at every line feed) or "paragraph" (at blank lines).
+    all passes, and resumes where it stopped. `unit`: "line" (at every line feed) or "paragraph" (at blank lines).
     `normalize_text`: none, strip, nfc, casefold (default: case, width and whitespace do not count), alphanumeric, or
     ccnet (only letters count, and where there are digits, not which). Units with fewer than `min_chars` characters
     after that are never cut. `min_count`: only what occurs at least so often is cut; `keep_first=False` cuts the first

@@ -101,7 +101,7 @@ def of_files(paths: Sequence[str]) -> IdGenerator:
 
 
 def create_id_generator_actor(filepath: str | None = None, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Begin a generator for this program, or go on with one that was written to disk."""
+    """Begin a generator for this program, or resume one that was written to disk."""
     if CURRENT:
         raise UsageError("there is an id generator already; end it with kill_id_generator_actor()")
     CURRENT.append(FileNumbers(IdGenerator.from_disk(filepath, storage_options).files if filepath is not None else ()))

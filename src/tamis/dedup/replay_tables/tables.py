@@ -4,7 +4,7 @@ Made in the deciding process from the run directory of the pass: `verdicts/*.par
 `quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely
 overlap; they are merged in the order of the input, so that no more is held than what a few of them hold. A table is a
 PositionTable (position_table.py) with, for each document, the number of its reason in reasons.json and where its
-measured value and its id lie in values.bin.
+measured value and its id are in values.bin.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def write_remembered(
     """Write tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and quarantined.
 
     `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes.
-    `known`: the folder that gets where the records of all dropped documents lie (formats/jsonl/record_index.py), as far
-    as verdicts tell it. Returns how many documents each table has.
+    `known`: the folder that gets the offsets of the records of all dropped documents (formats/jsonl/record_index.py),
+    as far as verdicts tell it. Returns how many documents each table has.
     """
     dropped = None if known is None else DroppedWriter(known)
     tables = [_ReplayTable(os.path.join(folder, str(k))) for k in range(len(labels))]

@@ -48,7 +48,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
     anything below 0.000002 means that. Documents whose embedding is null or zero always stay. `output_path` gets the
     documents that stay and, in `_tamis/duplicates`, one row per duplicate with the one it resembles and the cosine;
     `perform_removal=False` only finds them, and writes the values of `id_field` of those that go to `duplicates/`, as
-    the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table). The same call goes on where it was
+    the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table). The same call resumes where it was
     stopped, whatever `clear_output` says; `run(fresh=True)` starts over. `verbose`: whether its progress is shown.
     `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured). `n_clusters`
     None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are

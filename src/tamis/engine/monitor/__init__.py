@@ -1,1 +1,1 @@
-"""What is measured while a run goes on, and the database it is written to."""
+"""What is measured while a run is in progress, and the database it is written to."""

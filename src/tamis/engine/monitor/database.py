@@ -132,7 +132,7 @@ class RunDatabase:
         self._put(_INSERT[table], row)
 
     def event(self, kind: EventKind, data: Mapping[str, Any]) -> None:
-        """Queue an event; those of units have a table of their own, and commits are in the log."""
+        """Queue an event; those of units have a separate table, and commits are in the log."""
         if kind is EventKind.UNIT:
             self.put("units", **{c: data.get(c) for c in COLUMNS["units"][1:]})
         elif kind is not EventKind.COMMIT:

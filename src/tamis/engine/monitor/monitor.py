@@ -1,7 +1,7 @@
 """The monitor of a run: what its processes, stages, GPUs and the machine do, into the run database and to the watch.
 
 It is called by the supervisor's loop, and writes totals once a second and details every two. It must never hurt: an
-error inside it is noted once and the run goes on; its own CPU time is counted.
+error inside it is noted once and the run continues; its own CPU time is counted.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Monitor:
     # -- what the loop tells ------------------------------------------------------------------------------------------
     @_harmless
     def begin(self, supervisor: Supervisor) -> None:
-        """Begin a sampling step, or the work after the last one, which has no input of its own."""
+        """Begin a sampling step, or the work after the last one, which has no input."""
         self._progress_s = time.monotonic()
         if len(supervisor.queue.cursor.files):
             kinds = self._place.kinds

@@ -2,7 +2,7 @@
 
 Pure.
 
-Bytes are those of the files as they lie on disk. Ranges of a compressed or Parquet file are in decoded bytes or rows;
+Bytes are those of the files as they are on disk. Ranges of a compressed or Parquet file are in decoded bytes or rows;
 they are placed by their share of the file, whose end is known once a worker has seen it and estimated before. Commits
 are added as they come, so that a look costs the number of cells and of units under way, not of partitions.
 """

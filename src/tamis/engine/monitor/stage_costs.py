@@ -1,7 +1,7 @@
 """What each stage has done and cost since the start of a run: documents, bytes, seconds, CPU, highest memory. Pure.
 
 Added up from the reports of workers, which tell it partition by partition: the books (documents and seconds), and
-beside them what is no part of the books (bytes, CPU, peak).
+in addition to them what is no part of the books (bytes, CPU, peak).
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class StageCost:
 
 
 class StageCosts:
-    """`before`: the books of earlier attempts; `known`: what the run database remembers of them beside the books."""
+    """`before`: the books of earlier attempts.
+
+    `known`: what the run database remembers of them in addition to the books.
+    """
 
     def __init__(
         self, labels: Sequence[str], before: Ledger, known: Mapping[str, Mapping[str, Any]] | None = None

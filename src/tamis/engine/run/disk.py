@@ -1,4 +1,4 @@
-"""Errors of disks as errors of a run: what is full, how much room there is, and that the same command goes on."""
+"""Errors of disks as errors of a run: what is full, how much room there is, and that the same command resumes."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def kinds_of(files: FileList, job: Job) -> list[PieceKind]:
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
     """Return inputs for tasks of a user's own kinds, which travel with the job.
 
-    Each is a partition, known by its contents when a run goes on.
+    Each is a partition, known by its contents when a run is resumed.
     """
     import cloudpickle
 

@@ -53,7 +53,7 @@ class Kind:
     is_list: bool = False
 
     def parse(self, text: str, name: str) -> SettingValue:
-        """Return the value that a text stands for; raise UsageError that names the setting if it stands for none."""
+        """Return the value that a text means; raise UsageError that names the setting if it is invalid."""
         value: SettingValue = text
         if self.type is bool:
             value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
@@ -131,8 +131,8 @@ class Setting:
     short: str = ""  # one more name of the option: "-q"
     default_text: str = ""  # what happens without it, where the value itself does not say it
     scope: Scope | None = None  # the commands with this option; None: Python only
-    in_recipes: bool = False  # whether it can stand in `settings:` of a recipe
-    variable: str = ""  # the environment variable that stands in for it
+    in_recipes: bool = False  # whether it is allowed in `settings:` of a recipe
+    variable: str = ""  # the environment variable that replaces it
     is_resumed: bool = True  # whether `tamis resume` takes it over from the command that began the run
     changes_output: bool = False  # whether another value makes it another job, which must start over
     selects: bool = False  # whether it chooses a part of the work or where that goes, rather than how it is done
@@ -378,7 +378,7 @@ def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
 # -- the record of one run --------------------------------------------------------------------------------------------
 @dataclass
 class Record:
-    """Every memory-related setting of a run: its value, who chose it, why, and the figures behind it.
+    """Every memory-related setting of a run: its value, who chose it, why, and the underlying figures.
 
     Who: user, recipe, environment (a variable), machine (found or measured here), machine profile (learned by earlier
     runs), adaptation (changed by the run itself), default.

@@ -68,7 +68,7 @@ class KillWorker:
 class CommitPartition:
     """Make the staged files of a partition part of the output.
 
-    `covered`: the input that they stand for, as (file, from, to, at end).
+    `covered`: the input that they cover, as (file, from, to, at end).
     """
 
     partition: int

@@ -158,7 +158,7 @@ class Cursor:
             kind, done = self.kinds[i], self.done.get(i)
             if done is not None and done.complete:
                 self._advance()
-                # What lies on both sides of it is not neighbouring: in one partition it would be in another order.
+                # What is on both sides of it is not neighbouring: in one partition it would be in another order.
                 if group.pieces:
                     break
                 continue

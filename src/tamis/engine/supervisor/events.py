@@ -52,7 +52,7 @@ class AlertFired:
 
 @dataclass(frozen=True)
 class StopRequested:
-    """The run is to end early; what is committed stands."""
+    """The run is to end early; what is committed is kept."""
 
     why: str
 

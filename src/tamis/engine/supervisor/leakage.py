@@ -94,7 +94,7 @@ class WorkerSeries:
         return shares, _most_common(types), _most_common(variables)
 
     def stage(self, slope_bytes: float) -> str:
-        """Return the stage that keeps memory, according to the probes; "" if none stands out."""
+        """Return the stage that keeps memory, according to the probes; "" if there is none."""
         by_label: dict[str, list[Mapping[str, int]]] = {}
         for probe in self.probes:
             for label, retained in probe.stages:

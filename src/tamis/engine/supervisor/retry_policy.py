@@ -80,7 +80,7 @@ class RetryDecision:
     action: RetryAction
     unit: Unit
     note: str = ""
-    n_failures: int = 0  # that each half of a unit to split has behind it
+    n_failures: int = 0  # of each half of a unit to split so far
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class RetryPolicy:
         kind, error = report.kind, report.error
         if (
             kind is FailureKind.REPLACED
-        ):  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
+        ):  # a feeder that had to wait: what it handed out is kept, so this cannot go on for ever
             return RetryDecision(RetryAction.RETRY, replace(unit, is_patient=True))
         if kind is FailureKind.KILLED:
             unit = replace(unit, n_kills=unit.n_kills + 1)

@@ -50,7 +50,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A machine with a budget of its own: what `Config` says of one machine, where there are several."""
+    """A machine with its own budget: what `Config` says of one machine, where there are several."""
 
     id: int
     name: str
@@ -215,7 +215,7 @@ class Counters:
 
 @dataclass
 class RunStatus:
-    """How the run stands: whether and why it ends early, and the documents that stages failed on."""
+    """The state of the run: whether and why it ends early, and the documents that stages failed on."""
 
     stopping: str = ""
     fatal: str = ""

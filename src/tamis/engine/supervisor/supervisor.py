@@ -55,7 +55,7 @@ class Supervisor:
 
     `pool` has the workers and nodes, `queue` the work, `arbiter` grants memory, `policy` decides about failed units,
     `recovery` carries that out, `dispatcher` assigns work to workers, `health` tells when a worker is replaced,
-    `status` is how the run stands.
+    `status` is the state of the run.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ class WorkQueue:
             self.feeds.appendleft(unit)
 
     def split(self, unit: Unit, n_failures: int) -> None:
-        """Queue the two halves of a unit in its place; `n_failures` is what each has behind it."""
+        """Queue the two halves of a unit in its place; `n_failures` is the failures of each so far."""
         for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces}:
             self.scratch.share(path)
         for half in halves(unit):

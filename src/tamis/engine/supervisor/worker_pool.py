@@ -26,7 +26,7 @@ from tamis.sizes import format_size
 
 @dataclass
 class PoolNode:
-    """A machine with a budget, GPUs and a memory pressure of its own, and the workers on it.
+    """A machine with a budget, GPUs and a memory pressure, and the workers on it.
 
     `config` is that of the run with the figures of this machine.
     """

@@ -62,7 +62,7 @@ def identify(batch: DocumentBatch) -> None:
 
 
 class Uses:
-    """What each stage of a unit took, beside the books.
+    """What each stage of a unit took, in addition to the books.
 
     The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for
     each stage, so that it is exact; that and reading it back takes 60 us.

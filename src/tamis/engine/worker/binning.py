@@ -1,6 +1,6 @@
 """Counting arrays of numbers into the bins of engine/histograms.py.
 
-The bin of a number follows from its leading bits: sign, power of two, and the first five bits behind that. So one shift
+The bin of a number follows from its leading bits: sign, power of two, and the first five bits after that. So one shift
 and one look-up per value find it (4 ns with counting; a search among the ends of the bins takes 37), and nothing is
 rounded. The table takes 1 MiB, shared by all workers; narrower numbers would be widened for counting every time.
 """
@@ -29,7 +29,7 @@ from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
 _SHIFT = np.uint64(64 - 1 - 11 - 5)
-_CHUNK = 1 << 13  # numbers: what this takes beside them stays small, and in the cache
+_CHUNK = 1 << 13  # numbers: what this takes in addition stays small, and in the cache
 _ZERO = NO_NUMBER  # added to a bin's number, which may be negative
 
 

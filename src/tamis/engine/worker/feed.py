@@ -1,8 +1,8 @@
 """The feeder: decodes a file that cannot be entered in the middle and hands out blocks that other workers process.
 
 Blocks are scratch files of whole records (bytes of a stream: stream_blocks.py) or rows (one Parquet row group), so a
-block is a partition like any other. The feeder holds a batch of rows or a few MiB of a stream, beside what the decoder
-needs, and goes on only when the supervisor says so (queues are bounded in bytes).
+block is a partition like any other. The feeder holds a batch of rows or a few MiB of a stream, in addition to what the
+decoder needs, and continues only when the supervisor says so (queues are bounded in bytes).
 """
 
 from __future__ import annotations

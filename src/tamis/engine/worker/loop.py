@@ -67,7 +67,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     def wait() -> int:
         answer = channel.receive()
         if not isinstance(answer, messages.More):
-            os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far stand
+            os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far are kept
         return answer.block_bytes
 
     probe = PythonProbe(runner.job.stages) if unit.probe else None  # this worker is under suspicion
@@ -79,7 +79,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     peak_bytes, cpu_s = max(0, peak_meter.stop() - floor), round(time.process_time() - cpu, 6)
     is_starved = isinstance(report, messages.Failure) and report.kind is FailureKind.MEMORY
     if isinstance(report, messages.Failure) and not is_starved:
-        with contextlib.suppress(OSError):  # to the run's worker.log, which may lie on a full disk
+        with contextlib.suppress(OSError):  # to the run's worker.log, which may be on a full disk
             print(report.trace, file=sys.stderr, flush=True)
     if not is_starved:
         release(device=False)

@@ -20,12 +20,12 @@ from tamis.stages.notes import InputNotes
 from tamis.stores.opening import open_input
 
 _COPY_BYTES = 1 << 20
-MAX_RAW_BYTES = 1 << 20  # bytes of a record that stand in its entry; those of a larger one get a file of their own
+MAX_RAW_BYTES = 1 << 20  # bytes of a record stored in its entry; those of a larger one get a separate file
 
 
 @dataclass
 class QuarantinedInput:
-    """Where it lies, why it is there, and its bytes (or where to copy them from)."""
+    """Its location and the reason, and its bytes (or where to copy them from)."""
 
     file: int
     path: str
@@ -36,7 +36,7 @@ class QuarantinedInput:
     unit: str = "bytes"  # what offset and length count: bytes, decoded bytes or rows
     raw: bytes | None = None
     copy_from: tuple[str, int, int] | None = None  # (path, offset, length) of bytes too many to hold
-    n: int = 1  # records it stands for; 0 if unknown (a damaged tail, an unreadable file)
+    n: int = 1  # records it covers; 0 if unknown (a damaged tail, an unreadable file)
     whole_file: bool = False
     lost_bytes: int = 0  # of the file as it is stored, that could not be read
 

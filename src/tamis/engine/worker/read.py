@@ -79,7 +79,7 @@ class ReadOptions:
     expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
-    record_index: RecordIndex | None = None  # what an earlier pass told of where records lie
+    record_index: RecordIndex | None = None  # what an earlier pass told of where records are
     # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to
     # cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
@@ -515,7 +515,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
         try:
             for first, table in rows.iter_rows(piece.path, at, end, limits.columns):
                 total += table.nbytes
-                # What a row group declares is encoded: a few kB may stand for gigabytes.
+                # What a row group declares is encoded: a few kB may decode to gigabytes.
                 if total > most:
                     raise TooLarge(_measured(piece, info, end, first + len(table), total))
                 tables.append(_good_rows(table, piece, first, limits, contents))

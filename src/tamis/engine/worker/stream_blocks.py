@@ -1,7 +1,7 @@
 """A decoded stream cut into block files of whole records, in memory that does not depend on the size of records.
 
 What is read goes to the file of the present block up to its last line feed; only the beginning of the record that is
-not complete yet is held. A record that gets longer than a step goes to a file of its own while it is read: a block like
+not complete yet is held. A record that gets longer than a step goes to a separate file while it is read: a block like
 any other, or, if it turns out larger than max_record, to quarantine.
 """
 
@@ -78,7 +78,7 @@ class StreamBlocks:
         self._n_files = 0
         self._last = b""  # the last two bytes that were written
         self._partial = bytearray()  # of the record that is not complete yet
-        self._is_long = False  # that record is on its way to a file of its own
+        self._is_long = False  # that record is on its way to a separate file
         self.quarantined_files: list[str] = []
 
     def run(self) -> None:
@@ -144,7 +144,7 @@ class StreamBlocks:
             self._close()
 
     def _end_long(self) -> None:
-        """Complete a record that has a file of its own."""
+        """Complete a record that has a separate file."""
         self._is_long = False
         length = self._n_bytes - end_of_line(self._last)
         if length <= self._max_record_bytes:

@@ -133,8 +133,8 @@ def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
     """Return tables whose columns are the same, for one file.
 
     A column of a fixed number of bytes that only some have (vectors, where there are any) is null in the others. Of
-    numbers that only some have the meaning of a missing one is unknown: they go (what is known of records that lie open
-    in a file, beside others that do not).
+    numbers that only some have the meaning of a missing one is unknown: they go (what is known of plain records
+    in a file, next to others that do not).
     """
     by_name = {field.name: field.type for t in tables for field in t.schema}
     if all(t.schema.names == list(by_name) for t in tables):

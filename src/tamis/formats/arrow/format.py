@@ -145,7 +145,7 @@ class _BatchReader(Closing):
         if not self._layout.dictionaries:
             self._file.seek(batch.offset)
             return pa.ipc.read_record_batch(pa.ipc.read_message(self._file), self.schema)
-        # A stream of its own: what leads to a batch by way of others cannot pass a damaged one.
+        # A separate stream: what leads to a batch by way of others cannot pass a damaged one.
         before = [(start, end) for start, end in self._layout.dictionaries if start < batch.offset]
         return pa.ipc.open_stream(
             self._joined([(0, self._layout.schema_end), *before, (batch.offset, batch.end)])

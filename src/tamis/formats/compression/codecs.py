@@ -2,7 +2,7 @@
 
 To add a compression, write a class here and add it to `CODECS`. Where its library decodes one member after another as
 bz2 and lzma do (`decompress(data, max_length)`, `needs_input`, `eof`, `unused_data`), that is all; otherwise `open`
-returns a decoder of its own, as Zstandard has. Libraries are imported when they are used: processes that only plan
+returns its own decoder, as Zstandard has. Libraries are imported when they are used: processes that only plan
 import this module.
 """
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tamis.formats.compression.codecs import Codec
 
 OUT_BYTES = 256 * 1024
-"""Decoded bytes per call, also when one compressed byte stands for thousands."""
+"""Decoded bytes per call, also when one compressed byte decodes to thousands."""
 _REPLAY_BYTES = 1024
 _SINGLE_STEP_BYTES = 2**20
 _HEAD_BYTES = 64  # of an xz file: enough for the dictionary size of its first block

@@ -1,4 +1,4 @@
-"""Zstandard. Covers: the library, small texts as frames of their own, and reading the frames of a file block by block.
+"""Zstandard. Covers: the library, small texts as separate frames, and reading the frames of a file block by block.
 
 The library is part of Python from 3.14 on, a package with the same names before. Its decoder does not report at which
 byte of its input it found a fault. A frame is a header, blocks that declare their own length and decode to at most 128

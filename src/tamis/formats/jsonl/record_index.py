@@ -1,7 +1,7 @@
 """The index of records that an earlier pass read from plain JSONL files: position, length and hash of each.
 
 The pass writes three columns next to its other results, by `file` and `offset` (Arrow files, one record batch per
-unit); those of documents that it dropped are in a file of their own (`DroppedWriter`). A later pass over the same files
+unit); those of documents that it dropped are in a separate file (`DroppedWriter`). A later pass over the same files
 takes the records of a range from there, without reading the file. It uses them only where they cover the range without
 a gap, line feeds included: then there is neither a blank line nor a record that the first pass quarantined.
 """

@@ -121,7 +121,7 @@ class _GroupReader:
         self._columns, self._batch_bytes, self._max_rows = columns, batch_bytes, max_rows
         self._group_first, self._group_end = group_first, group_first + metadata.row_group(index).num_rows
         self._n_asked = 0
-        """Rows of the read in progress, which is where a failure lies."""
+        """Rows of the read in progress, where a failure is."""
         self._skipping = False
         """The read in progress is of rows before the first wanted one (a row group has no entry in the middle)."""
 

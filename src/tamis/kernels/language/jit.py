@@ -63,7 +63,7 @@ if COMPILING:
     def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
         """Declare a function that generates its own LLVM code.
 
-        `plain` is its Python equivalent, where that has a body of its own.
+        `plain` is its Python equivalent, where that has its own body.
         """
         return _numba_intrinsic
 
@@ -83,6 +83,6 @@ else:
     def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
         """Declare a function that generates its own LLVM code.
 
-        `plain` is its Python equivalent, where that has a body of its own.
+        `plain` is its Python equivalent, where that has its own body.
         """
         return lambda function: plain or function

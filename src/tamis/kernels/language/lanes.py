@@ -122,7 +122,7 @@ def turn_eight(typingctx, target, target_index, target_step, source, index, step
             at = builder.gep(place, [builder.mul(args[5], ir.Constant(_I64, i))])
             rows.append(builder.load(builder.bitcast(at, _EIGHT.as_pointer()), align=2))
         low, high = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
-        for _ in range(3):  # pairs that lie four apart, interleaved: three times over, and rows are columns
+        for _ in range(3):  # pairs that are four apart, interleaved: three times over, and rows are columns
             rows = [_chosen(builder, rows[i], rows[i + 4], lanes) for i in range(4) for lanes in (low, high)]
         to = address(context, builder, sig.args[0], args[0], args[1])
         for j in range(8):

@@ -29,7 +29,7 @@ _MEANINGS = {
     "n": 10,
     "f": 12,
     "r": 13,
-}  # of letters behind a backslash; other characters mean themselves
+}  # of letters after a backslash; other characters mean themselves
 
 
 def _splat(kind, value):

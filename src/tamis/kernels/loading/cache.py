@@ -43,7 +43,7 @@ def new_folder(level: str) -> Path | None:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all, and remove the oldest ones beside it when they are too many."""
+    """Write a file, whole or not at all, and remove the oldest ones next to it when they are too many."""
     files.write_bytes(path, data, 0o600)
     others = sorted((entry for entry in path.parent.glob("*.so") if entry != path), key=_mtime, reverse=True)
     for old in others[N_FILES_KEPT - 1 :]:

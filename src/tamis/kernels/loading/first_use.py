@@ -1,6 +1,6 @@
 """Compiling kernels that have no library: those edited in a checkout, or of a CPU that the package has none for.
 
-Runs in a process of its own (kernels/compile.py), under its own memory limit, one group after the other: before a run
+Runs in a separate process (kernels/compile.py), under its own memory limit, one group after the other: before a run
 (engine/run/compiling.py), or where a kernel is called first.
 """
 

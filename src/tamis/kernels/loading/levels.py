@@ -2,7 +2,7 @@
 
 Pure but for `cpu_flags`. The levels v2, v3 and v4 are those of the x86-64 psABI; the highest one adds the byte
 compression that all CPUs with AVX-512 since Ice Lake and Zen 4 have, and which unescaping and word splitting are
-written for. Other CPUs have one level of their own.
+written for. Other CPUs have one level.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _MOST = np.int64(255)
 def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows_out, turned_out, tiles, out):
     source, weights, turned, made = pointer(pixels), pointer(weights_in), pointer(turned_out), pointer(out)
     rows, tile = pointer(rows_out), pointer(tiles)
-    other = LANES * AT_ONCE  # a second tile lies behind the first
+    other = LANES * AT_ONCE  # a second tile follows the first
     side = starts.size
     width = n_columns * 3
     padded = (width + 7) // 8 * 8
@@ -47,7 +47,7 @@ def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows
             ahead = begin + n_taps * row_bytes
             x = np.int64(0)
             while x < width:
-                x = min(x, width - AT_ONCE)  # the last ones once more, rather than what lies behind them
+                x = min(x, width - AT_ONCE)  # the last ones once more, rather than what follows them
                 for place in (ahead + x, ahead + x + row_bytes):  # two rows that the next one needs first
                     prefetch(source, place)
                     prefetch(source, place + 64)

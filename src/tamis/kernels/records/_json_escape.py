@@ -12,7 +12,7 @@ import numpy as np
 from tamis.kernels.language.intrinsics import at, put
 from tamis.kernels.language.jit import helper
 
-REPLACEMENT = 0xFFFD  # stands for a surrogate without its other half, which UTF-8 cannot hold
+REPLACEMENT = 0xFFFD  # replaces a surrogate without its other half, which UTF-8 cannot hold
 
 
 @helper

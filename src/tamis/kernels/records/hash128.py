@@ -180,7 +180,7 @@ def hash_arrow_strings(
     validity: NDArray[np.bool_] | None,
     seed: int = 0,
 ) -> tuple[Words, Words]:
-    """Return (hi, lo) of every value of an Arrow string column (buffers.py); null has a constant of its own."""
+    """Return (hi, lo) of every value of an Arrow string column (buffers.py); null has its own constant."""
     starts, lens = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     null = np.zeros(lens.size, bool) if validity is None else ~validity
     if null.size != lens.size:

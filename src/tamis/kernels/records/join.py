@@ -1,6 +1,6 @@
 """JSON objects from literals: `{"key":literal,...}` per row.
 
-Literals are byte spans in two buffers seen as one: positions below len(buf) lie in `buf` (raw values of the input),
+Literals are byte spans in two buffers seen as one: positions below len(buf) are in `buf` (raw values of the input),
 the others in `extra` (values encoded anew). Members are written by rising rank, those of equal rank in the order of
 the keys. Two passes over the spans: sizes, then copies. O(members) for ranks that rise already; memory: the output
 plus 8 bytes per row, and 8 bytes per key.

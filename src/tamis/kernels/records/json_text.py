@@ -337,7 +337,7 @@ def copy_spans(buf: Bytes, starts: Offsets, lens: Offsets, out: Bytes, out_start
 
 
 def gather(buf: Bytes, starts: Offsets, lens: Offsets) -> tuple[Bytes, Offsets]:
-    """(out, out_offsets): buf[starts[i]:][:lens[i]] for every i, one behind the other."""
+    """(out, out_offsets): buf[starts[i]:][:lens[i]] for every i, one after the other."""
     offsets = np.zeros(len(lens) + 1, np.int64)
     np.cumsum(lens, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)

@@ -108,7 +108,7 @@ def listed(table, mask, hashes):
 
 @helper
 def words(bins, rounds, t, wide):
-    """Replace each bin by its value (round, hash) as one word: half of the hash beside the round, or all mixed."""
+    """Replace each bin by its value (round, hash) as one word: half of the hash next to the round, or all mixed."""
     for b in range(t):
         r = np.uint64(at(rounds, b))
         h = at(bins, b)
@@ -117,7 +117,7 @@ def words(bins, rounds, t, wide):
 
 @helper
 def band_key(bins, first, rows, band):
-    """Never 0, which stands for no document."""
+    """Never 0, which means no document."""
     key = mix(np.uint64(band) + GOLDEN)
     for k in range(first, first + rows):
         key = rotl64(key + at(bins, k) * _P2, _31) * _P1

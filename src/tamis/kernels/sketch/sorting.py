@@ -1,4 +1,4 @@
-"""Sorting of (key, id) pairs, and the edges that runs of equal keys in them stand for.
+"""Sorting of (key, id) pairs, and the edges that runs of equal keys in them represent.
 
 Keys are hashes, so that few of their highest bits decide almost everything. A first pass scatters the pairs by some of
 these bits into parts of a few thousand; a second one scatters each part, now in the cache, by enough bits to have more

@@ -104,7 +104,7 @@ def _count(data, starts, ends, pages_in, flags_in, pad_out, out):
             words = ~spaces & valid
             begins = words & ~((words << ONE) | inside)
             n_words += count_bits(begins)
-            # The runs of no letters that begin a word, or go on from the block before, carried to where they end.
+            # The runs of no letters that begin a word, or continue from the previous block, carried to where they end.
             plain = words & ~alpha
             seeds = begins | (bare & words)
             carried = (seeds & plain) + plain

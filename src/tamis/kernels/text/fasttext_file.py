@@ -32,7 +32,7 @@ class FastTextFile:
     """A checked model: the mapped bytes, and where in them the kernels find what. See `fasttext_kernels` for places."""
 
     data: NDArray[np.uint8]
-    vectors: NDArray[np.uint8]  # where `inputs` lies: `data`, or the unpacked copy of a small quantised matrix
+    vectors: NDArray[np.uint8]  # the location of `inputs`: `data`, or the unpacked copy of a small quantised matrix
     shape: NDArray[np.int64]
     inputs: NDArray[np.int64]
     outputs: NDArray[np.int64]

@@ -230,7 +230,7 @@ def predict(
     Ids are -1 and scores 0 if there are fewer.
     """
     file, shape, inputs, outputs = pointer(file_in), pointer(shape_in), pointer(inputs_in), pointer(outputs_in)
-    vectors = pointer(vectors_in)  # where the input matrix lies: the file itself, or a copy
+    vectors = pointer(vectors_in)  # the location of the input matrix: the file itself, or a copy
     begins, lengths, hashes = pointer(begins_in), pointer(lengths_in), pointer(hashes_in)
     slots, pruned, kept, tree = pointer(slots_in), pointer(pruned_in), pointer(kept_in), pointer(tree_in)
     known, sums, ahead, pad = pointer(known_out), pointer(sums_out), pointer(ahead_out), pointer(pad_out)

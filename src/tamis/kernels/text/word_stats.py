@@ -46,7 +46,7 @@ COUNTS = {
     "non_symbol_word_chars": "Characters of those words.",
 }
 COMMON_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-PIECE = 1 << 18  # bytes of a document that are split at once; a longer word is a piece of its own
+PIECE = 1 << 18  # bytes of a document that are split at once; a longer word is a separate piece
 N_MARKS = PIECE + 128
 
 

@@ -45,8 +45,8 @@ def documents(facts: Facts) -> str:
         why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
         if n := int(book.metrics.get(UNTRACED, 0)):
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
-        notes = {m.removeprefix(NOTE_METRIC): n for m, n in sorted(book.metrics.items()) if m.startswith(NOTE_METRIC)}
-        why += [f"{note}: {int(n):,}" for note, n in notes.items()]
+        counts = {m.removeprefix(NOTE_METRIC): n for m, n in sorted(book.metrics.items()) if m.startswith(NOTE_METRIC)}
+        why += [f"{note}: {int(n):,}" for note, n in counts.items()]
         why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.n_in), _n(book.n_out), _n(sum(book.losses.values())), bar(book.n_out / most, "k2")])

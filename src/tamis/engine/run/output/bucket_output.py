@@ -5,7 +5,7 @@ one object per group of commits, written only where none is (If-None-Match) _tam
 rejected/  as in a local run directory
 
 A commit is: workers have sent the parts of their files (not visible yet); the log object is written; the uploads that
-it names are completed. A crash before the log object leaves uploads that are aborted later; a crash behind it leaves
+it names are completed. A crash before the log object leaves uploads that are aborted later; a crash after it leaves
 uploads that the next run completes. Two runs cannot both write log object 7: the one that comes second ends. An answer
 that was lost is read back. The local run directory has a copy of the log, so that everything that observes a run reads
 it as it reads any other.
@@ -65,7 +65,7 @@ class BucketOutput:
         self.url = output_url(url)
         name, self.prefix = split_s3(self.url)
         self.bucket = Bucket(name)
-        self.sizes: dict[str, int] = {}  # of objects that lie in the output itself, by name
+        self.sizes: dict[str, int] = {}  # of objects in the output itself, by name
         self._control_objects: set[str] = set()  # names of objects in _tamis/
         self._logged: set[str] = set()  # ids of uploads that the log names
         self._next = 0

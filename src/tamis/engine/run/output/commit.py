@@ -8,8 +8,8 @@ touched.
 A partition that was cut while it was worked on is committed as one: where its output files can follow each other in one
 file (JSONL, also compressed), they become one.
 
-One thread does this, so that workers go on while the disk syncs. Commits that wait are taken together (one folder sync
-and one log write for all of them).
+One thread does this, so that workers continue while the disk syncs. Commits that wait are taken together (one folder
+sync and one log write for all of them).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Committer:
     def close(self) -> None:
         """Finish what was submitted.
 
-        An interrupt is passed on when that is done, not before: the caller goes on to remove files that are not in the
+        An interrupt is passed on when that is done, not before: the caller then removes files that are not in the
         log, and those that are being committed are not in it yet.
         """
         self._jobs.put(None)

@@ -424,9 +424,9 @@ class RunDir(files.Closing):
     def forget(self, everything: bool = True) -> None:
         """Remove, for --fresh, what the log says Tamis wrote, and the run directory; nothing else.
 
-        Not `everything`: of this run alone, and what a workflow keeps beside its last run stays.
+        Not `everything`: of this run alone, and what a workflow keeps next to its last run stays.
 
-        What says that all is done goes first, then the output; the log goes behind everything that it names, the plan
+        What says that all is done goes first, then the output; the log goes after everything that it names, the plan
         last of all.
         """
         self.begin_to_forget()

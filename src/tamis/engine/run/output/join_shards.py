@@ -4,7 +4,7 @@ What is left to do (one schema for all files, the decisions of a deduplication, 
 on from there.
 
 Files move first (they keep their names, which no two shards share), then one write makes them the run's: its log. A
-crash before leaves shards to be joined again; a crash behind it leaves a run to go on with. Shards are removed when
+crash before leaves shards to be joined again; a crash after it leaves a run to resume. Shards are removed when
 that run has ended.
 """
 
@@ -267,5 +267,5 @@ def drop_shards(base: str) -> None:
             remove_own_folder(run_dir.path)
         with contextlib.suppress(OSError):  # the user put something else into it
             os.rmdir(run_dir.output)
-    with contextlib.suppress(OSError):  # of one pass: nothing else lies there
+    with contextlib.suppress(OSError):  # of one pass: nothing else is there
         os.rmdir(local_output_dir(base))

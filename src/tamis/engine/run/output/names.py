@@ -59,7 +59,7 @@ def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
 
 def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
     """Return a name that sorts in input order and depends only on the range: file number, offset, sampling step."""
-    # Other files have names of their own, as the table of committed files goes by name, and their own place in the
+    # Other files have their own names, as the table of committed files goes by name, and their own place in the
     # partition.
     if file.kind is FileKind.OUTPUT:
         name = f"part-{job.first.file:06d}-{job.first.start:015d}"
