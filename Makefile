@@ -25,6 +25,7 @@
 #   make golden        outputs and speed of this tree beside those of an earlier commit (BASE=rev, PAIRS=n)
 #   make codebase      figures about the source tree
 #   make docs          the documentation site in build/docs, links checked, warnings are errors (.venv-docs)
+#   make first-minutes docs/start.md from `pip install .` on, in an environment of its own (five minutes)
 #   make screenshots   the pictures of docs/images, from real runs (needs chromium)
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
@@ -47,7 +48,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs screenshots bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
 
 venv: $(STAMP)
 
@@ -144,6 +145,9 @@ codebase: $(STAMP)
 docs: .venv-docs/.ready
 	@.venv-docs/bin/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "build/docs/index.html"
+
+first-minutes: $(STAMP)
+	@$(BOUNDED) --minutes 25 $(BIN)/python -m pytest -m slow tests/install/test_first_minutes.py
 
 screenshots: $(STAMP)
 	@$(BIN)/python tools/screenshots.py

@@ -267,3 +267,30 @@ def test_added_fields_absent_and_null(tmp_path: Path) -> None:
         InProcessExecutor()
     )
     assert next((tmp_path / "out").glob("*.jsonl")).read_text() == '{"x": 1}\n{ "x": null ,"y":5}\n{"z": 1}\n'
+
+
+# Runs the cells of a notebook as a kernel does: in one namespace that is `__main__`, without a file of their own.
+CELLS = """
+import json, linecache, sys
+for number, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
+    if cell["cell_type"] == "code":
+        source, name = "".join(cell["source"]), f"<cell {number}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        exec(compile(source, name, "exec"))
+"""
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.name)
+def test_notebooks_run(notebook: Path, tmp_path: Path) -> None:
+    content = json.loads(notebook.read_text(encoding="utf-8"))
+    assert content["nbformat"] == 4
+    printed = run("-c", CELLS, str(notebook), cwd=tmp_path).stdout
+    shown = [line for cell in content["cells"] for out in cell.get("outputs", []) for line in out["text"]]
+    assert shown, "the notebook is stored with what it prints"
+    assert "already" in printed  # the cell that runs again repeats no work
+    assert (tmp_path / "notebook-output").is_dir()
+
+
+def test_there_is_a_notebook() -> None:
+    assert NOTEBOOKS
