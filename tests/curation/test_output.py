@@ -10,6 +10,7 @@ import gzip
 import json
 import lzma
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -21,16 +22,18 @@ import pytest
 import zstandard
 
 from tamis.backends.local import InProcessExecutor
-from tamis.curation import Curation, ExactDuplicates, packer
+from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates, packer
 from tamis.curation import output as output_module
 from tamis.curation.card import make_card
 from tamis.curation.state import OutputFiles, PackTask, packed_file
 from tamis.curation.writing import make_writing, parse_split
 from tamis.engine.ledger import Ledger
 from tamis.errors import RunConflict, UsageError
+from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.fasttext import LanguageFilter
+from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.writer import JsonlWriter
-from tests.curation.small_corpus import MEMORY
+from tests.curation.small_corpus import MEMORY, write
 from tests.support.made_documents import text
 
 N = 120
@@ -258,3 +261,34 @@ def test_datasets_loads_the_folder(packed: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert eval(done.stdout) == {name: sorted(split_of(packed, name)) for name in ("train", "validation")}
+
+
+def test_scores_of_rules_before_a_deduplication_have_distributions(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", 90)
+
+    def scores(name: str, steps: list[Any]) -> list[dict[str, Any]]:
+        Curation(steps, str(source), str(tmp_path / name)).run(
+            InProcessExecutor(), memory=MEMORY, quarantine_limit="5%", progress=False
+        )
+        run_dir = tmp_path / name / "_tamis"
+        manifest = json.loads((run_dir / "manifest.json").read_text())
+        tables = [table for table in manifest["histograms"] if table["kind"] == "score"]
+        assert ("<h2>Scores</h2>" in (run_dir / "report.html").read_text()) == bool(tables)
+        with sqlite3.connect(run_dir / "run.sqlite") as db:
+            stored = db.execute("SELECT stage, name, bins FROM histograms WHERE kind = 'score'").fetchall()
+        db.close()
+        assert [(s, n, json.loads(bins)) for s, n, bins in stored] == [
+            (t["stage"], t["name"], t["bins"]) for t in tables
+        ]
+        return tables
+
+    def rule() -> Any:
+        return ScoreFilter(WordCountFilter(min_words=30), name="long_enough")
+
+    alone = scores("alone", [rule()])
+    assert [(t["stage"], t["limits"]) for t in alone] == [("long_enough", [30, 100000])]
+    assert sum(n for *_, n in alone[0]["bins"]) > 0
+    assert scores("exact", [rule(), ExactDuplicates()]) == alone
+    later = scores("both", [rule(), ExactDuplicates(), ScoreFilter(WordCountFilter(min_words=50)), FuzzyDuplicates()])
+    assert later[:1] == alone
+    assert len(later) == 2

@@ -22,16 +22,18 @@ def report(*books: StageBook, stages: list[StageUse]) -> Done:
 
 
 def test_reports_add_up() -> None:
-    costs = StageCosts(["rules", "split"], Ledger())
-    for peak in (7, 9, 8):
-        costs.add(
-            report(
-                book("rules", 10, 7, {"short": 2, "long": 1}),
-                book("split", 7, 0, {}, n_new=14),
-                stages=[StageUse("rules", 1000, 0.25, peak), StageUse("split", 700, 0.125, 5)],
-            )
+    costs = StageCosts(["rules", "split"])
+    reports = [
+        report(
+            book("rules", 10, 7, {"short": 2, "long": 1}),
+            book("split", 7, 0, {}, n_new=14),
+            stages=[StageUse("rules", 1000, 0.25, peak), StageUse("split", 700, 0.125, 5)],
         )
-    assert costs.rows() == [
+        for peak in (7, 9, 8)
+    ]
+    for each in reports:
+        costs.add(each)
+    assert [vars(cost) for cost in costs.stages(each.ledger for each in reports)] == [
         {
             "stage": "rules",
             "position": 0,
@@ -57,19 +59,18 @@ def test_reports_add_up() -> None:
             "peak_bytes": 5,
         },
     ]
-    assert costs.n_duplicates == 0
 
 
 def test_a_report_without_books_counts_nothing() -> None:
-    costs = StageCosts(["rules"], Ledger())
+    costs = StageCosts(["rules"])
     costs.add(Done(schema="[]"))
-    assert [(row["stage"], row["n_in"]) for row in costs.rows()] == [("rules", 0)]
+    assert [(cost.stage, cost.n_in) for cost in costs.stages([])] == [("rules", 0)]
 
 
 def test_a_stage_that_only_the_books_know_comes_last() -> None:
-    costs = StageCosts(["rules"], Ledger())
-    costs.add(report(book("rules", 1, 1, {}), book("declared schema", 1, 0, {"no int": 1}), stages=[]))
-    assert [(row["stage"], row["position"], row["n_dropped"]) for row in costs.rows()] == [
+    done = report(book("rules", 1, 1, {}), book("declared schema", 1, 0, {"no int": 1}), stages=[])
+    costs = StageCosts(["rules"]).stages([done.ledger])
+    assert [(cost.stage, cost.position, cost.n_dropped) for cost in costs] == [
         ("rules", 0, 0),
         ("declared schema", 1, 1),
     ]
@@ -78,9 +79,10 @@ def test_a_stage_that_only_the_books_know_comes_last() -> None:
 def test_earlier_attempts_count() -> None:
     before = Ledger(stages=[book("rules", 10, 8, {"short": 2})])
     known = {"rules": {"in_bytes": 500, "cpu_s": 2.0, "peak_bytes": 70, "n_in": 99}, "gone": {"in_bytes": 1}}
-    costs = StageCosts(["rules"], before, known)
-    costs.add(report(book("rules", 5, 5, {}), stages=[StageUse("rules", 100, 1.0, 60)]))
-    assert costs.rows() == [
+    costs = StageCosts(["rules"], known)
+    done = report(book("rules", 5, 5, {}), stages=[StageUse("rules", 100, 1.0, 60)])
+    costs.add(done)
+    assert [vars(cost) for cost in costs.stages([before, done.ledger])] == [
         {
             "stage": "rules",
             "position": 0,
@@ -94,15 +96,3 @@ def test_earlier_attempts_count() -> None:
             "peak_bytes": 70,
         }
     ]
-
-
-def test_duplicates_are_what_stages_that_remove_them_drop() -> None:
-    costs = StageCosts([], Ledger())
-    costs.add(
-        report(
-            book("remove_duplicates", 9, 5, {"duplicate": 4}),
-            book("repetition", 5, 2, {"duplicate_lines": 3}),
-            stages=[],
-        )
-    )
-    assert costs.n_duplicates == 4

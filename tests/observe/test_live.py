@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
             used = 100_000_000 + i * 1_000_000
             row = (1000.0 + i, used, 500_000_000, i * 10, i * 8, i, i, i * 5_000_000, (19 - i) * 5_000_000 + 50_000_000)
             db.execute(
-                "INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?" + ",NULL" * 15 + ")",
+                "INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?" + ",NULL" * 18 + ")",
                 (*row, 0, json.dumps({"1": 7, "2": 8})),
             )
         db.execute("INSERT INTO units VALUES (1018, 2, 5, 100, 32000000, 900, 64000000, 1000, 0.25, 0.2)")
@@ -85,7 +85,7 @@ def test_a_damaged_database_is_a_sentence(folder: Path) -> None:
 
 def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
-    db.about({"name": "clean", "began_at": 1000.0})
+    db.about({"name": "clean", "began_at": 1000.0, "duplicate_stages": ["unique"]})
     for i in range(21):
         at = 1000.0 + i
         facts = {
@@ -155,7 +155,7 @@ def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
         "worker 1        11     400 kB",
         "machine  memory 8 GB of 16 GB, group 0 B of 2 GB, waiting for memory 1.5 % (all 0.25 %), disk free 7 GB",
         "run      CPU 1:01, scratch 5 MB, queue 3 MB",
-        "dropped 9 (4 of them duplicates)",
+        "dropped 9, of which 4 duplicates",
         "gpu 0    4 GB of 8 GB (this run 1 GB), busy 75%, 41 C, H200",
         "critical  96 % of the budget",
     ):

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tamis._lazy import pc
-from tamis.engine.monitor.stage_costs import removes_duplicates
 from tamis.engine.schema import RecordedRule
 from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage
@@ -45,14 +44,25 @@ class Split:
     bytes: int
 
 
-def make_card(name: str, ledger: Any, rules: Sequence[RecordedRule], splits: Sequence[Split], lang: str | None) -> str:
-    """Return the dataset card. `rules`: as in plan.json; `lang`: the one language kept, if so."""
+def make_card(
+    name: str,
+    ledger: Any,
+    rules: Sequence[RecordedRule],
+    splits: Sequence[Split],
+    lang: str | None,
+    duplicate_labels: Collection[str] = (),
+) -> str:
+    """Return the text of the card.
+
+    `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
+    duplicates.
+    """
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
     lines = ["---", *_head(name, codes, licences, ledger.written.n, splits), "---", MARK, f"# {_plain(name)}", ""]
-    n_duplicates = sum(t.n for b in ledger.stages if removes_duplicates(b.name) for t in b.dropped.values())
+    n_duplicates = sum(t.n for b in ledger.stages if b.name in duplicate_labels for t in b.dropped.values())
     lines += [
         "| documents | |",
         "|---|---|",

@@ -127,7 +127,9 @@ def _splits(packed: list[PackedFile]) -> list[Split]:
 def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
     path = os.path.join(run.output.home, CARD)
     rules = read_plan(os.path.join(run.output.run_dir, "plan.json")).rules
-    text = make_card(run.curation.name, written.ledger, rules, splits, _language(run.curation))
+    text = make_card(
+        run.curation.name, written.ledger, rules, splits, _language(run.curation), written.duplicate_labels
+    )
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):
         name, prefix = split_s3(run.output.path)

@@ -32,12 +32,13 @@ from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, Work
 from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
+from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import RunCounts, RunRecorder, load_run_record
-from tamis.engine.schema import StageDescription
+from tamis.engine.schema import Manifest, StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
@@ -138,6 +139,7 @@ class CurationRun:
         self._check_counts(written, summaries)
         self._keep_duplicates()
         self._keep_scores()
+        self._keep_histograms()
         output_files = finish_output(self, written)
         facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
         record = CurationRecord(
@@ -359,6 +361,24 @@ class CurationRun:
                 for file in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
                     os.makedirs(target, exist_ok=True)
                     files.move(os.path.join(folder, file), os.path.join(target, f"{name}-{file}"))
+
+    def _keep_histograms(self) -> None:
+        """Add the distributions of scores that only earlier passes saw to those of the last pass."""
+        run = self.output.run
+        manifest = run.read_manifest()
+        if not self.groups or manifest is None:
+            return
+        known = {(table["stage"], table["name"]) for table in manifest.histograms}
+        for group in self.groups:
+            earlier = RunDir(os.path.join(group.workflow.work.path, "keys-0")).read_manifest() or Manifest()
+            for table in earlier.histograms:
+                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in known:
+                    known.add(key)
+                    manifest.histograms.append(table)
+        run.write_manifest(manifest)
+        database = RunDatabase(os.path.join(run.path, "run.sqlite"))
+        database.histograms(manifest.histograms)
+        database.close()
 
     def _keep_scores(self) -> None:
         """Keep the scores of rules that only earlier passes applied, for `tamis rethreshold`."""

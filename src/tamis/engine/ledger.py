@@ -301,6 +301,14 @@ class Ledger:
         return self.records.n + self.stage_records
 
     @property
+    def n_added(self) -> int:
+        """Documents that stages made of others, less those that they replace; negative where several become one.
+
+        n_read + n_added = written + dropped + quarantined + not_sampled, once all documents are through.
+        """
+        return sum(book.derived.n - book.consumed.n for book in self.stages) - self.stage_records
+
+    @property
     def n_dropped(self) -> int:
         """Documents that stages dropped, and records that became no document."""
         return sum(n for book in self.stages for n in book.losses.values())

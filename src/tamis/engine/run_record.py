@@ -93,9 +93,10 @@ class SessionRecord:
 
 @dataclass(frozen=True)
 class RunCounts:
-    """The documents of a whole run: records = written + dropped + quarantined + not_sampled + consumed - derived.
+    """The documents of a whole run: records + added = written + dropped + quarantined + not_sampled + in_flight.
 
-    `duplicates`: of those dropped; None where no step removes duplicates. `derived` documents replace `consumed` ones.
+    `duplicates`: of those dropped; None where no step removes duplicates. `added`: documents that stages made, less
+    those that they replace.
     """
 
     records: int = 0
@@ -104,10 +105,14 @@ class RunCounts:
     duplicates: int | None = None
     quarantined: int = 0
     not_sampled: int = 0
-    consumed: int = 0
-    derived: int = 0
+    added: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Documents that were read, and are neither written nor dropped so far; 0 once a run has finished."""
+        return self.records + self.added - self.written - self.dropped - self.quarantined - self.not_sampled
 
     @classmethod
     def of_ledger(cls, ledger: Ledger, duplicate_stages: Iterable[str] = ()) -> RunCounts:
@@ -115,14 +120,13 @@ class RunCounts:
         removing = set(duplicate_stages)
         dropped = [t.n for book in ledger.stages if book.name in removing for t in book.dropped.values()]
         return cls(
-            records=ledger.records.n,
+            records=ledger.n_read,
             written=ledger.written.n,
             dropped=ledger.n_dropped,
             duplicates=sum(dropped) if removing else None,
             quarantined=ledger.quarantined.n,
             not_sampled=ledger.not_sampled.n,
-            consumed=sum(book.consumed.n for book in ledger.stages),
-            derived=sum(book.derived.n for book in ledger.stages),
+            added=ledger.n_added,
             read_bytes=ledger.read_bytes,
             written_bytes=ledger.written_bytes,
         )

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tamis.engine.run_record import RunRecord
+from tamis.engine.run_record import RunCounts, RunRecord
 from tamis.observe.points import GpuPoint, NodePoint, ProcessPoint, StagePoint, Total
 from tamis.observe.series import Series, SeriesError, open_series
-from tamis.observe.snapshot import read_record, record_status
+from tamis.observe.snapshot import counts_of, duplicate_stages_of, read_record, record_status
 
 RECENT_S = 10.0
 STALE_S = 10.0  # a run samples every second; after this long without one it is not running
@@ -41,6 +41,7 @@ class LiveRun:
     total: Total = field(default_factory=Total)  # the newest sample; its `peak_bytes` is that of the whole run
     status: str = "no samples yet"  # running, finished, stopped, or what is wrong
     record: RunRecord | None = None  # of the whole run, all passes and sessions
+    duplicate_stages: list[str] = field(default_factory=list)  # labels of those that remove duplicates
     name: str = ""
     host: str = ""  # the machine that the run began on
     input_bytes: int = 0  # of the files as stored; what is left is counted in these, too
@@ -55,6 +56,13 @@ class LiveRun:
     units: list[tuple[int, int, int, float]] = field(default_factory=list)  # worker, decoded bytes, peak, seconds
     events: list[tuple[float, str, str]] = field(default_factory=list)
     alerts: list[tuple[float, str, str]] = field(default_factory=list)  # time, level, sentence
+
+    @property
+    def counts(self) -> RunCounts:
+        """The documents of the whole run once it has ended, else those of its newest pass."""
+        if self.record is not None and self.record.counts is not None:
+            return self.record.counts
+        return counts_of(self.total, self.duplicate_stages)
 
     @property
     def eta_s(self) -> float | None:
@@ -121,7 +129,7 @@ def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:
 
 
 def _details(series: Series) -> dict[str, Any]:
-    newest, processes, gpus = series.stages(), series.processes(1), series.gpus(1)
+    newest, processes, gpus = series.stages(), series.newest_processes(), series.gpus(1)
     moments = series.stage_moments(60, since=max((p.at for p in newest), default=0.0) - 3 * RECENT_S)
     size = series.about.get("input_bytes")
     return {
@@ -129,7 +137,8 @@ def _details(series: Series) -> dict[str, Any]:
         "host": str(series.about.get("host") or "")[:200],
         "input_bytes": size if isinstance(size, int) and not isinstance(size, bool) else 0,
         "stages": [_stage(point, [p for p in moments if p.stage == point.stage]) for point in newest],
-        "processes": [p for p in processes if p.at == processes[-1].at],
+        "processes": processes,
+        "duplicate_stages": sorted(duplicate_stages_of(series.about)),
         "nodes": series.nodes(),
         "gpus": [replace(g, name=g.name[:40]) for g in gpus if g.at == gpus[-1].at],
         "units": [(u.worker, u.decoded_bytes, u.peak_bytes, u.seconds) for u in series.units(8)][::-1],

@@ -17,7 +17,11 @@ LEVELS = (
 
 @dataclass(frozen=True)
 class Total:
-    """The whole run at one moment. `peak_bytes`: the most in use since the moment before."""
+    """The whole run at one moment: documents + added = written + dropped + quarantined + not_sampled + in_flight.
+
+    `duplicates`: of those dropped. `added`: documents that stages made, less those that they replace. `in_flight`:
+    read, and neither written nor dropped so far. `peak_bytes`: the most in use since the moment before.
+    """
 
     at: float = 0.0
     used_bytes: int = 0
@@ -45,6 +49,9 @@ class Total:
     supervisor_bytes: int = 0
     duplicates: int = 0
     peak_bytes: int = 0
+    not_sampled: int = 0
+    added: int = 0
+    in_flight: int = 0
 
 
 @dataclass(frozen=True)

@@ -143,9 +143,9 @@ class Series(Closing):
         return self._moments(points.StagePoint, "stages", max_points, "position", since)
 
     def stages(self) -> list[points.StagePoint]:
-        """Return the newest point of each stage, in order."""
-        rows = self._points(points.StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
-        return sorted(rows, key=lambda point: point.position)
+        """Return the stages at the newest moment, which is that of `last`, in order."""
+        newest = "WHERE at = (SELECT max(at) FROM stages) ORDER BY position"
+        return self._points(points.StagePoint, "stages", newest, MAX_STAGES)
 
     def units(self, n: int = 2000) -> list[points.UnitPoint]:
         """Return the newest partitions, oldest first."""

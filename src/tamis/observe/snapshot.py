@@ -10,12 +10,13 @@ import json
 import os
 import stat
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tamis.engine.run_record import FILE as RECORD_FILE
-from tamis.engine.run_record import RunRecord, RunStatus, parse_run_record
+from tamis.engine.run_record import RunCounts, RunRecord, RunStatus, parse_run_record
 from tamis.engine.schema import Manifest, read_fields
 from tamis.observe import points
 from tamis.observe.series import SeriesError, open_series
@@ -62,6 +63,19 @@ class Snapshot:
     prediction: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> RunCounts | None:
+        """The documents of the whole run once it has ended, else those of its newest pass at the newest moment."""
+        if self.record is not None and self.record.counts is not None:
+            return self.record.counts
+        return None if self.last is None else counts_of(self.last, self.duplicate_stages)
+
+    @property
+    def duplicate_stages(self) -> set[str]:
+        """Labels of the stages that remove duplicates."""
+        recorded = self.record.duplicate_stages if self.record is not None else []
+        return set(recorded) or duplicate_stages_of(self.about)
 
     def rate(self, column: str) -> float:
         """Return how fast a count of the totals grows now, per second."""
@@ -117,6 +131,26 @@ def read_snapshot(
     if snapshot.record is not None:
         _apply_record(snapshot, snapshot.record, now)
     return snapshot
+
+
+def duplicate_stages_of(about: Mapping[str, Any]) -> set[str]:
+    """Return the labels of the stages that remove duplicates, from the facts in a run database."""
+    labels = about.get("duplicate_stages")
+    return {str(label)[:200] for label in labels[:1000]} if isinstance(labels, list) else set()
+
+
+def counts_of(total: points.Total, duplicate_stages: Collection[str]) -> RunCounts:
+    """Return the documents at one moment of a run."""
+    return RunCounts(
+        records=total.documents,
+        written=total.written,
+        dropped=total.dropped,
+        duplicates=total.duplicates if duplicate_stages else None,
+        quarantined=total.quarantined,
+        not_sampled=total.not_sampled,
+        added=total.added,
+        read_bytes=total.read_bytes,
+    )
 
 
 def read_record(run_dir: Path, problems: list[str]) -> RunRecord | None:

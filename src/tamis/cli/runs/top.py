@@ -17,6 +17,7 @@ from tamis.stores.urls import is_bucket
 from tamis.terminal import Screen, clock
 
 if TYPE_CHECKING:
+    from tamis.engine.run_record import RunCounts
     from tamis.observe.live import LiveRun
 
 _SILENT_S = 3600.0
@@ -106,11 +107,7 @@ def lines_of(live: LiveRun, width: int = 80) -> list[str]:
     total = max(live.input_bytes or live.total.read_bytes + live.total.left_bytes, 1)
     done = min(max(1 - live.total.left_bytes / total, 0.0), 1.0)
     lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s")
-    duplicates = f" ({live.total.duplicates:,} of them duplicates)" if live.total.duplicates else ""
-    lines.append(
-        f"documents {live.total.documents:,}: kept {live.total.written:,}, dropped {live.total.dropped:,}{duplicates}, "
-        f"quarantined {live.total.quarantined:,}"
-    )
+    lines.append(_documents(live.counts))
     lines += _nodes(live) + _machine(live) + _stages(live) + _gpus(live)
     if live.units:
         lines.append("last partitions (worker, decoded, peak, seconds)")
@@ -122,6 +119,17 @@ def lines_of(live: LiveRun, width: int = 80) -> list[str]:
         lines.append("last events")
         lines += [f"  {time_of_day(at)}  {kind}  {text}" for at, kind, text in live.events]
     return lines
+
+
+def _documents(counts: RunCounts) -> str:
+    """Return the line of documents, whose figures add up."""
+    duplicates = f", of which {counts.duplicates:,} duplicates" if counts.duplicates is not None else ""
+    others = (("not in this sample", counts.not_sampled), ("in flight", counts.in_flight))
+    added = f" and {counts.added:,} made by stages" if counts.added else ""
+    return (
+        f"documents {counts.records:,}{added}: kept {counts.written:,}, dropped {counts.dropped:,}{duplicates}; "
+        f"quarantined {counts.quarantined:,}{''.join(f', {name} {n:,}' for name, n in others if n)}"
+    )
 
 
 _MARKS = {"finished": "x", "running": ">", "waiting": " "}

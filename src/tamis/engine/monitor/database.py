@@ -41,7 +41,8 @@ TABLES: dict[str, str] = {
         "INTEGER, "
         "scratch_bytes INTEGER, disk_free_bytes INTEGER, machine_used_bytes INTEGER, machine_total_bytes INTEGER, "
         "cgroup_used_bytes INTEGER, cgroup_limit_bytes INTEGER, psi_some REAL, psi_full REAL, cpu_s REAL, "
-        "n_processes INTEGER, server_bytes INTEGER, supervisor_bytes INTEGER, duplicates INTEGER, peak_bytes INTEGER"
+        "n_processes INTEGER, server_bytes INTEGER, supervisor_bytes INTEGER, duplicates INTEGER, peak_bytes INTEGER, "
+        "not_sampled INTEGER, added INTEGER, in_flight INTEGER"
     ),
     "processes": (
         "at REAL, pid INTEGER, role TEXT, worker INTEGER, segment INTEGER, anon_bytes INTEGER, pss_bytes INTEGER, "

@@ -1,7 +1,7 @@
 """The monitor of a run: what its processes, stages, GPUs and the machine do, into the run database and to the watch.
 
-It is called by the supervisor's loop, and writes totals once a second and details every two. It must never hurt: an
-error inside it is noted once and the run continues; its own CPU time is counted.
+It is called by the supervisor's loop. Totals, stages and processes are written once a second, as one moment; everything
+else every two. It must never hurt: an error inside it is noted once and the run continues; its own CPU time is counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tamis.engine.monitor.gpu_use import GpuUse
 from tamis.engine.monitor.node_rows import NodeRows
 from tamis.engine.monitor.partition_map import Cells
 from tamis.engine.monitor.processes import ProcessTree
-from tamis.engine.monitor.stage_costs import StageCosts
+from tamis.engine.monitor.stage_costs import StageCost, StageCosts
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
@@ -74,9 +74,12 @@ class MonitoredRun:
     mark: Mark = field(default_factory=Mark)  # the peaks of this run
     about: Mapping[str, Any] = field(default_factory=dict)
     started_s: float = field(default_factory=time.monotonic)  # of the run
+    duplicate_labels: Sequence[str] = ()  # of the stages that remove duplicates
 
 
 class Monitor:
+    """Records a run. `past`: the books of its earlier attempts."""
+
     def __init__(
         self,
         db: RunDatabase,
@@ -92,7 +95,7 @@ class Monitor:
         self._machine = machine or MachineReader()
         self._gpus = gpus or find_gpus()
         self._tree = ProcessTree(place.count_caller)
-        self._costs = StageCosts(place.labels, past, db.last_stages())
+        self._costs = StageCosts(place.labels, db.last_stages() if past.stages else None)
         self._nodes = NodeRows()
         self._cells: Cells | None = None
         self._bad_shares: dict[int, float] = {}  # by partition, until it is committed
@@ -103,6 +106,7 @@ class Monitor:
         self._use = GpuUse(past)
         self._has_output = False
         db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
+        db.about({"duplicate_stages": list(place.duplicate_labels)})
         db.clear("nodes")  # those of an earlier attempt are of the past
         attach = getattr(watch, "attach", None)
         if callable(attach):
@@ -145,30 +149,50 @@ class Monitor:
 
     # -- looking ------------------------------------------------------------------------------------------------------
     @_harmless
-    def tick(self, state: Mapping[str, Any], s: Supervisor, workers: Workers, final: bool = False) -> list[Action]:
-        """Write what is due. What the watch wants done comes back as actions of the supervisor."""
+    def tick(
+        self,
+        state: Mapping[str, Any],
+        s: Supervisor,
+        workers: Workers,
+        before: Ledger | None = None,
+        final: bool = False,
+    ) -> list[Action]:
+        """Write what is due. What the watch wants done comes back as actions of the supervisor.
+
+        `before`: the books of earlier attempts and of finished sampling steps. Totals, stages and processes of one
+        moment have the same time and are written together: totals are sums over the stages, and the workers of the
+        totals are those of the processes.
+        """
         now = time.monotonic()
         if not final and now - self._sampled_s < SAMPLE_S:
             return []
         at = time.time()
         self._sampled_s = now
-        with self._db.together():  # processes, stages and totals of one instant
+        stages = self._costs.stages([*([before] if before is not None else ()), *s.queue.books()])
+        with self._db.together():
             if final or now - self._detailed_s >= DETAIL_S:
                 self._detailed_s = now
-                self._detail(at, s, workers)
-            totals = self._totals(state, s)
-            used = {w.id: w.used_bytes for w in s.pool.workers.values()}
+                self._detail(at, s)
+            used = self._sample_processes(at, s, workers)
+            for stage in stages:
+                self._db.put("stages", at=at, **vars(stage))
+            totals = self._totals(state, stages, s)
             self._db.sample(totals, used, at)
         if final:
             self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
-        return self._ask(totals, used, s, now) if self._watch is not None and not final else []
+        return self._ask(totals, stages, used, s, now) if self._watch is not None and not final else []
 
-    def _detail(self, at: float, s: Supervisor, workers: Workers) -> None:
-        segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
-        for process in self._tree.sample(workers.pids(), segments):
-            self._db.put("processes", at=at, **process)
-        for row in self._costs.rows():
-            self._db.put("stages", at=at, **row)
+    def _sample_processes(self, at: float, s: Supervisor, workers: Workers) -> dict[int, int]:
+        """Write a row for each process; return the memory of the workers among them."""
+        known = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
+        rows = self._tree.sample(workers.pids(), known)
+        for row in rows:
+            self._db.put("processes", at=at, **row)
+        if workers.is_remote:
+            return {worker: used_bytes for worker, (_, used_bytes) in known.items()}
+        return {row["worker"]: row["pss_bytes"] for row in rows if row["role"] == "worker"}
+
+    def _detail(self, at: float, s: Supervisor) -> None:
         self._scratch_bytes = max(
             folder_bytes(self._place.folders),
             s.queue.scratch.total_bytes + s.queue.unsynced_bytes if self._place.folders else 0,
@@ -201,7 +225,8 @@ class Monitor:
                 self._cells.estimate(unit.pieces[0].file, unit.pieces[0].start, on_disk)
         self._db.replace("cells", self._cells.changed(under_way))
 
-    def _totals(self, state: Mapping[str, Any], s: Supervisor) -> dict[str, Any]:
+    def _totals(self, state: Mapping[str, Any], stages: Sequence[StageCost], s: Supervisor) -> dict[str, Any]:
+        removing = set(self._place.duplicate_labels)
         return {
             **state,
             **vars(self._machine.sample()),
@@ -213,15 +238,17 @@ class Monitor:
             "n_processes": self._tree.n_processes,
             "server_bytes": self._tree.server_bytes,
             "supervisor_bytes": self._tree.supervisor_bytes,
-            "duplicates": self._costs.n_duplicates,
+            "duplicates": sum(stage.n_dropped for stage in stages if stage.stage in removing),
         }
 
-    def _ask(self, totals: dict[str, Any], workers: dict[int, int], s: Supervisor, now: float) -> list[Action]:
+    def _ask(
+        self, totals: dict[str, Any], stages: Sequence[StageCost], workers: dict[int, int], s: Supervisor, now: float
+    ) -> list[Action]:
         assert self._watch is not None
         facts = {
             **totals,
             "workers": workers,
-            "stages": {row["stage"]: row for row in self._costs.rows()},
+            "stages": {stage.stage: vars(stage) for stage in stages},
             "gpus": [self._about_gpu(gpu) for gpu in self._seen_gpus],
             "leaks": list(s.health.leaks),
             "progress_s": now - self._progress_s,

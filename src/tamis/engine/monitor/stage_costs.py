@@ -1,13 +1,12 @@
 """What each stage has done and cost since the start of a run: documents, bytes, seconds, CPU, highest memory. Pure.
 
-Added up from the reports of workers, which tell it partition by partition: the books (documents and seconds), and
-in addition to them what is no part of the books (bytes, CPU, peak).
+Documents and seconds are those of the books; bytes, CPU and memory are added up from the reports of workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tamis.engine.ledger import Ledger, StageBook
@@ -31,61 +30,46 @@ class StageCost:
 
 
 class StageCosts:
-    """`before`: the books of earlier attempts.
+    """Costs of all stages. `labels`: of the stages in order; `known`: what earlier attempts took, from the database.
 
-    `known`: what the run database remembers of them in addition to the books.
+    Counts and seconds come from the books, so that they agree with the totals of the same moment; bytes, CPU and
+    memory, which no book has, are added up from the reports of workers.
     """
 
-    def __init__(
-        self, labels: Sequence[str], before: Ledger, known: Mapping[str, Mapping[str, Any]] | None = None
-    ) -> None:
-        self._stages: dict[str, StageCost] = {}
-        for label in labels:
-            self._stage(label)
-        for book in before.stages:
-            self._count(book)
-            told = (known or {}).get(book.name, {})
-            cost = self._stage(book.name)
-            cost.in_bytes += int(told.get("in_bytes") or 0)
-            cost.cpu_s += float(told.get("cpu_s") or 0.0)
-            cost.peak_bytes = max(cost.peak_bytes, int(told.get("peak_bytes") or 0))
+    def __init__(self, labels: Sequence[str], known: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._positions = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+        self._uses: dict[str, StageCost] = {}
+        for label, row in (known or {}).items():
+            use = self._use(label)
+            use.in_bytes, use.cpu_s = int(row.get("in_bytes") or 0), float(row.get("cpu_s") or 0.0)
+            use.peak_bytes = int(row.get("peak_bytes") or 0)
 
     def add(self, report: Done) -> None:
         """Add the costs of a finished unit."""
-        for book in report.ledger.stages:
-            self._count(book)
-        for use in report.stages:
-            cost = self._stage(use.label)
-            cost.in_bytes += use.in_bytes
-            cost.cpu_s += use.cpu_s
-            cost.peak_bytes = max(cost.peak_bytes, use.peak_bytes)
+        for reported in report.stages:
+            use = self._use(reported.label)
+            use.in_bytes += reported.in_bytes
+            use.cpu_s += reported.cpu_s
+            use.peak_bytes = max(use.peak_bytes, reported.peak_bytes)
 
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(cost) for cost in self._stages.values()]
+    def stages(self, books: Iterable[Ledger]) -> list[StageCost]:
+        """Return what each stage has done, by these books, and what it cost; stages that only books know come last."""
+        costs: dict[str, StageCost] = {label: StageCost(label, i) for label, i in self._positions.items()}
+        for ledger in books:
+            for book in ledger.stages:
+                _count(costs.setdefault(book.name, StageCost(book.name, len(costs))), book)
+        for label, cost in costs.items():
+            if (use := self._uses.get(label)) is not None:
+                cost.in_bytes, cost.cpu_s, cost.peak_bytes = use.in_bytes, use.cpu_s, use.peak_bytes
+        return list(costs.values())
 
-    @property
-    def n_duplicates(self) -> int:
-        """Documents that stages which remove duplicates have dropped."""
-        return sum(c.n_dropped for c in self._stages.values() if removes_duplicates(c.stage))
-
-    def _stage(self, label: str) -> StageCost:
-        if label not in self._stages:
-            self._stages[label] = StageCost(label, len(self._stages))
-        return self._stages[label]
-
-    def _count(self, book: StageBook) -> None:
-        cost = self._stage(book.name)
-        cost.n_in += book.into.n
-        cost.n_out += book.out.n + book.derived.n
-        cost.n_dropped += sum(tally.n for tally in book.dropped.values())
-        cost.n_quarantined += book.quarantined.n
-        cost.seconds += book.seconds
+    def _use(self, label: str) -> StageCost:
+        return self._uses.setdefault(label, StageCost(label, 0))
 
 
-def removes_duplicates(label: str) -> bool:
-    """Return True if the label is of a stage that removes duplicates.
-
-    >>> [removes_duplicates(n) for n in ("remove_duplicates", "remove_listed_duplicates#2", "duplicate_lines")]
-    [True, True, False]
-    """
-    return label.startswith("remove_") and "duplicates" in label
+def _count(cost: StageCost, book: StageBook) -> None:
+    cost.n_in += book.into.n
+    cost.n_out += book.out.n + book.derived.n
+    cost.n_dropped += sum(tally.n for tally in book.dropped.values())
+    cost.n_quarantined += book.quarantined.n
+    cost.seconds += book.seconds

@@ -124,8 +124,7 @@ class RunCloser:
         context.dir.write_steps(done_steps)
         manifest = self._manifest(plan, done_steps, result)
         context.dir.write_manifest(manifest)
-        observation.add_totals(manifest)
-        observation.finish(result)
+        observation.finish(manifest, result)
         return result
 
     def _judge(self, result: RunResult) -> None:

@@ -86,6 +86,7 @@ class Observation:
         }
         run = MonitoredRun(
             labels=context.job.labels,
+            duplicate_labels=context.job.duplicate_labels,
             sizes=files.sizes,
             kinds=context.inputs.kinds,
             output=context.dir.output,
@@ -132,6 +133,15 @@ class Observation:
         queue, before = supervisor.queue, totals.ledger
         self.outcome.scratch_bytes = max(self.outcome.scratch_bytes, queue.scratch.total_bytes)
         ledger, under_way = queue.ledger, queue.under_way
+        counts = {
+            "documents": before.n_read + ledger.n_read + under_way["records"],
+            "written": before.written.n + ledger.written.n,
+            "dropped": before.n_dropped + ledger.n_dropped + under_way["dropped"],
+            "quarantined": before.quarantined.n + ledger.quarantined.n + under_way["quarantined"],
+            "not_sampled": before.not_sampled.n + ledger.not_sampled.n + under_way["not_sampled"],
+            "added": before.n_added + ledger.n_added + under_way["added"],
+        }
+        ended = sum(counts[name] for name in ("written", "dropped", "quarantined", "not_sampled"))
         state = {
             "phase": "working",
             "share": share,
@@ -141,16 +151,14 @@ class Observation:
             "budget_bytes": supervisor.config.budget_bytes,
             "total_bytes": self._context.inputs.files.total_bytes,
             "left_bytes": supervisor.remaining_bytes,
-            "documents": before.records.n + ledger.records.n + under_way["records"],
-            "written": before.written.n + ledger.written.n,
-            "dropped": before.n_dropped + ledger.n_dropped + under_way["dropped"],
-            "quarantined": before.quarantined.n + ledger.quarantined.n + under_way["quarantined"],
+            **counts,
+            "in_flight": counts["documents"] + counts["added"] - ended,
             "read_bytes": totals.read_bytes + ledger.read_bytes + under_way["read_bytes"],
             "all_read_bytes": before.read_bytes + ledger.read_bytes + under_way["read_bytes"],  # of all sessions
             "workers": len(supervisor.pool.workers),
             "level": int(supervisor.pool.pressure.level),
         }
-        act(self.monitor.tick(state, supervisor, workers, final) or [])
+        act(self.monitor.tick(state, supervisor, workers, before, final) or [])
         if self.recorder is not None:
             self.recorder.advance(state)
         if not final:
@@ -180,8 +188,15 @@ class Observation:
             titles = [f"sample of {share:.3g}" if share != 1.0 else name for share in steps]
             self.recorder.plan([PassRecord(_label(i), title) for i, title in enumerate(titles)])
 
-    def finish(self, result: RunResult) -> None:
-        """Record how the whole run ended, and give the record to its result."""
+    def finish(self, manifest: Manifest, result: RunResult) -> None:
+        """Record the books of the whole run and how it ended, and give the record to its result.
+
+        The database comes first: whoever sees that the run has ended finds its last figures there.
+        """
+        if manifest.ledger is not None:
+            self._db.drops(manifest.ledger)
+        self._db.histograms(manifest.histograms)
+        self._db.flush()
         if self.recorder is None:
             return
         result.record = self.recorder.finish(
@@ -201,12 +216,6 @@ class Observation:
     def stop(self) -> None:
         """Stop sampling."""
         self.monitor.close()
-
-    def add_totals(self, manifest: Manifest) -> None:
-        """Record the books of the whole run, those of earlier attempts included."""
-        if manifest.ledger is not None:
-            self._db.drops(manifest.ledger)
-        self._db.histograms(manifest.histograms)
 
     def close(self) -> None:
         self._db.close()

@@ -187,10 +187,12 @@ class Partition:
 
 
 def counts_of(ledger: Ledger) -> Counter[str]:
-    """Return the counts of a ledger that a progress line shows before they are committed."""
+    """Return the counts of a ledger that are shown before they are committed."""
     return Counter(
-        records=ledger.records.n,
+        records=ledger.n_read,
         quarantined=ledger.quarantined.n,
+        not_sampled=ledger.not_sampled.n,
+        added=ledger.n_added,
         read_bytes=ledger.read_bytes,
         dropped=ledger.n_dropped,
     )

@@ -103,6 +103,10 @@ class WorkQueue:
         n_bytes += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.segments) if i)
         return min(n_bytes, self.cursor.files.total_bytes)
 
+    def books(self) -> list[Ledger]:
+        """Return the books of everything that is counted: of committed partitions, and of units of open ones."""
+        return [self.ledger, *(ledger for partition in self.partitions.values() for _, ledger in partition.parts)]
+
     # -- units --------------------------------------------------------------------------------------------------------
     def new_unit(self, pieces: list[Piece], segment: int = 0, partition: int = -1) -> Unit:
         """Return a new unit; without a `partition` it begins one."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tamis.engine.ledger import Ledger
-from tamis.engine.run_record import RunRecord
+from tamis.engine.run_record import RunCounts, RunRecord
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
@@ -46,17 +45,29 @@ def peak_card(run: Snapshot) -> tuple[str, str, str]:
     return "peak memory", format_size(run.peak_bytes), share
 
 
-def dropped_detail(n_dropped: int, n: int, record: RunRecord | None) -> str:
-    """Return the share of the documents that were dropped, and how many of these are duplicates.
+def document_cards(counts: RunCounts, rate: str = "") -> list[tuple[str, str, str]]:
+    """Return the cards of documents, whose figures add up: all but the first are parts of it. `rate`: now."""
+    n = counts.records + counts.added
+    dropped = _share(counts.dropped, n)
+    if counts.duplicates is not None:
+        dropped += f", of which {counts.duplicates:,} duplicates"
+    entries = [
+        ("documents", f"{counts.records:,}", rate),
+        ("kept", f"{counts.written:,}", _share(counts.written, n)),
+        ("dropped", f"{counts.dropped:,}", dropped),
+        ("quarantined", f"{counts.quarantined:,}", _share(counts.quarantined, n)),
+    ]
+    if counts.added:
+        entries.insert(1, ("made by stages", f"{counts.added:,}", "less those that they replace"))
+    if counts.not_sampled:
+        entries.append(("not in this sample", f"{counts.not_sampled:,}", _share(counts.not_sampled, n)))
+    if counts.in_flight:
+        entries.append(("in flight", f"{counts.in_flight:,}", "read, not yet written or dropped"))
+    return entries
 
-    >>> dropped_detail(30, 120, None)
-    '25.0%'
-    """
-    share = f"{n_dropped / n:.1%}" if n else ""
-    counts = record.counts if record is not None else None
-    if counts is None or counts.duplicates is None:
-        return share
-    return f"{share}, of which {counts.duplicates:,} duplicates"
+
+def _share(n: float, whole: float) -> str:
+    return f"{n / whole:.1%}" if whole else ""
 
 
 def queues_of(run: Snapshot) -> str:
@@ -125,48 +136,24 @@ def map_of(run: Snapshot) -> str:
 
 
 def funnel_of(run: Snapshot) -> str:
-    """Draw drops by rule where known (when the run has ended), else by stage."""
-    last = run.last or Total()
-    ledger = run.manifest.ledger if run.manifest is not None else None
-    counts = _counts(ledger) if ledger is not None else {}
-    n_in = counts.get("records", last.documents)
-    steps = [FunnelStep("records of the input", n_in, "in")]
-    steps.append(FunnelStep("quarantined", counts.get("quarantined", last.quarantined), "quarantined"))
-    if counts.get("not_sampled"):
-        steps.append(FunnelStep("not in this sample", counts["not_sampled"], "aside"))
-    order = {p.stage: p.position for p in run.stages}
+    """By rule where that is known (when the run has ended), else by stage."""
+    counts = run.counts or RunCounts()
+    steps = [FunnelStep("records of the input", counts.records, "in")]
+    steps.append(FunnelStep("quarantined", counts.quarantined, "quarantined"))
+    steps.append(FunnelStep("not in this sample", counts.not_sampled, "aside"))
+    order, removing = {p.stage: p.position for p in run.stages}, run.duplicate_stages
     if run.drops:
         drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
         steps += [
-            FunnelStep(
-                d.reason, d.documents, "duplicates" if _removes_duplicates(d.stage) else "dropped", f"stage {d.stage}"
-            )
+            FunnelStep(d.reason, d.documents, "duplicates" if d.stage in removing else "dropped", f"stage {d.stage}")
             for d in drops
-            if d.documents
         ]
     else:
         steps += [
-            FunnelStep(p.stage, p.n_dropped, "duplicates" if _removes_duplicates(p.stage) else "dropped")
-            for p in run.stages
-            if p.n_dropped
+            FunnelStep(p.stage, p.n_dropped, "duplicates" if p.stage in removing else "dropped") for p in run.stages
         ]
-    steps.append(FunnelStep("kept", counts.get("written", last.written), "kept"))
-    return funnel_chart([s for s in steps if s.n or s.kind in ("in", "kept")])
-
-
-def _removes_duplicates(stage: str) -> bool:
-    """Return True for stages that drop duplicates, by their names.
-
-    >>> names = ("remove_duplicates", "remove_exact_duplicates", "cut_duplicate_lines#2", "word_count")
-    >>> [_removes_duplicates(name) for name in names]
-    [True, True, True, False]
-    """
-    return stage == "cut_units" or (stage.startswith(("remove_", "cut_")) and "duplicate" in stage)
-
-
-def _counts(ledger: Ledger) -> dict[str, float]:
-    tallies = {name: number(getattr(ledger, name).n) for name in ("quarantined", "not_sampled", "written")}
-    return {"records": number(ledger.n_read), **tallies}
+    steps += [FunnelStep("in flight", counts.in_flight, "aside"), FunnelStep("kept", counts.written, "kept")]
+    return funnel_chart([s for s in steps if s.n > 0 or s.kind in ("in", "kept")])
 
 
 def lengths_of(run: Snapshot) -> str:

@@ -5,6 +5,7 @@ Everything from the run is escaped.
 
 from __future__ import annotations
 
+from tamis.engine.run_record import RunCounts
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import count_text, number, seconds_text, text
 from tamis.observe.charts.tables import alerts_table, bar, cards, events_table, nodes_table, settings_table, table
@@ -80,14 +81,9 @@ def _cards(run: Snapshot) -> str:
     last = run.last
     if last is None:
         return ""
-    entries = [
-        ("documents", f"{last.documents:,}", f"{count_text(run.rate('documents'))}/s" if run.live else ""),
-        ("kept", f"{last.written:,}", _share(last.written, last.documents)),
-        ("dropped", f"{last.dropped:,}", _share(last.dropped, last.documents)),
-    ]
-    if last.duplicates:
-        entries.append(("duplicates", f"{last.duplicates:,}", _share(last.duplicates, last.documents)))
-    entries.append(("quarantined", f"{last.quarantined:,}", _share(last.quarantined, last.documents)))
+    entries = run_charts.document_cards(
+        run.counts or RunCounts(), f"{count_text(run.rate('documents'))}/s" if run.live else ""
+    )
     if run.live:
         speed = run.rate("read_bytes")
         entries.append(("speed", f"{format_size(speed)}/s", "of input"))
@@ -101,12 +97,8 @@ def _cards(run: Snapshot) -> str:
     if run.live:
         entries.append(("pressure", *LEVELS[min(max(last.level, 0), 4)]))
         if last.cpu_s:
-            entries.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{last.n_processes} processes"))
+            entries.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{len(run.processes)} processes"))
     return cards([*entries, *gpu_cards(run.about)])
-
-
-def _share(n: float, whole: float) -> str:
-    return f"{n / whole:.1%}" if whole else ""
 
 
 def _progress(run: Snapshot) -> str:

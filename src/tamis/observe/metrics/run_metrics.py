@@ -169,6 +169,7 @@ _TOTALS: Table = (
             "quarantined": "quarantined",
         },
     ),
+    ("tamis_documents_in_flight", "Documents read, and neither written nor dropped so far.", "", {"": "in_flight"}),
     ("tamis_read_bytes_total", "Input read, decoded.", "", {"": "read_bytes"}),
 )
 # Of these zero means unknown.

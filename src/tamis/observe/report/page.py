@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 
 from tamis.observe.charts import run_charts
-from tamis.observe.charts.run_charts import dropped_detail, peak_card, whole_run_cards
+from tamis.observe.charts.run_charts import document_cards, peak_card, whole_run_cards
 from tamis.observe.charts.style import CSS
-from tamis.observe.charts.svg import number, text
+from tamis.observe.charts.svg import text
 from tamis.observe.charts.tables import alerts_table, cards, events_table, nodes_table
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.report import parts
 from tamis.observe.report.facts import Facts
 from tamis.observe.thumbnails import sheet
-from tamis.sizes import format_size
 
 MAX_BYTES = 4_800_000  # small enough to be mailed
 _CSS = """
@@ -101,21 +100,10 @@ def _head(facts: Facts) -> str:
 
 
 def _cards(facts: Facts) -> str:
-    run, ledger, last = facts.run, facts.ledger, facts.run.last
-    entries: list[tuple[str, str, str]] = []
+    run, ledger = facts.run, facts.ledger
+    entries = document_cards(run.counts) if run.counts is not None else []
     if ledger is not None:
-        n = max(ledger.n_read, 1)
-        entries += [
-            ("read", f"{ledger.n_read:,}", format_size(number(ledger.read_bytes))),
-            ("written", f"{ledger.written.n:,}", f"{ledger.written.n / n:.1%}"),
-            ("dropped", f"{ledger.n_dropped:,}", dropped_detail(ledger.n_dropped, n, run.record)),
-            ("quarantined", f"{ledger.quarantined.n:,}", f"{ledger.quarantined.n / n:.1%}"),
-        ]
         entries += whole_run_cards(run.record)
-    elif last is not None:
-        entries += [
-            (name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")
-        ]
     if run.budget_bytes:
         entries.append(peak_card(run))
     return cards([*entries, *gpu_cards(run.about)])
