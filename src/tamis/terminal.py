@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import TextIO
 
-_CLEAR_LINE = "\r\x1b[2K"
+CLEAR_LINE = "\r\x1b[2K"
 _SCREEN_ON, _SCREEN_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_BELOW = "\x1b[H", "\x1b[J"
 
@@ -107,13 +107,17 @@ class LiveLine:
     def show(self, text: str) -> None:
         # One column stays free: a line that fills the last one wraps on some terminals, and could not be cleared again.
         self._text = cut(printable(text), max(width_of(self._stream) - 1, 1))
-        self._write(_CLEAR_LINE + self._text)
+        self._write(CLEAR_LINE + self._text)
 
     def above(self, text: str) -> None:
-        self._write(f"{_CLEAR_LINE}\x1b[1m{printable(text)}\x1b[0m\n{self._text}")
+        self._write(f"{CLEAR_LINE}\x1b[1m{printable(text)}\x1b[0m\n{self._text}")
+
+    def print(self, lines: str) -> None:
+        """Print lines above, as they are."""
+        self._write(f"{CLEAR_LINE}{lines}\n{self._text}")
 
     def close(self) -> None:
-        self._write(_CLEAR_LINE)
+        self._write(CLEAR_LINE)
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

@@ -29,7 +29,8 @@ COMMANDS = {
 # Values other than the default, as text and as the value that arrives.
 VALUES: dict[str, tuple[str, Any]] = {
     "memory": ("1GB", "1GB"), "workers": ("3", 3), "scratch": (".", "."), "timeout": ("7.5", 7.5),
-    "quarantine_limit": ("2%", "2%"), "fail_fast": ("true", True), "gpu_memory": ("8GB", "8GB"),
+    "quarantine_limit": ("2%", "2%"), "fail_fast": ("true", True), "worker_output": ("true", True),
+    "gpu_memory": ("8GB", "8GB"),
     "blocksize": ("16MB", "16MB"),
     "fresh": ("true", True), "shard": ("1/2", "1/2"), "merge": ("true", True), "max_record": ("1MB", "1MB"),
     "keep_rejected": ("true", True), "gpu_overflow": ("cut", "cut"), "sample": ("10%", "10%"),

@@ -194,7 +194,8 @@ def test_prints_a_lot(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert len(lines_of(tmp_path / "out")) == 5000
     assert b"chatter chatter" in (tmp_path / "out" / "_tamis" / "worker.log").read_bytes()[-4096:]
     shown = capfd.readouterr()
-    assert "chatter" not in shown.out + shown.err, "what stages print belongs in worker.log"
+    assert "chatter" not in shown.out
+    assert 0 < shown.err.count("[chatter]") < 2000, "a part of it is shown, the rest is counted"
 
 
 def test_a_child_process_that_allocates(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run_result import Progress, RunResult
+from tamis.engine.run.run_result import Progress, RunResult, Show
 from tamis.engine.run.settings import SETTINGS
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
@@ -58,6 +58,7 @@ class BaseExecutor:
         self._check_config()
         self.progress, self.watch, self.report = progress, watch, report
         self.note: Callable[[str], None] | None = None  # prints a line above the progress that is shown
+        self.show: Show | None = None  # ... lines of a run, as they are
         self.last_result: RunResult | None = None
         self.is_part = False  # what it runs now is one pass of a workflow, which is recorded and reported as a whole
 
@@ -71,14 +72,17 @@ class BaseExecutor:
         return {_CONFIG[k].name: v for k, v in self.config.items() if k in _CONFIG}
 
     @contextlib.contextmanager
-    def watched_by(self, progress: Progress | None, watch: Watch | None, is_part: bool = False) -> Iterator[None]:
+    def watched_by(
+        self, progress: Progress | None, watch: Watch | None, is_part: bool = False, show: Show | None = None
+    ) -> Iterator[None]:
         """Use these callbacks for a while, unless the executor has its own. `is_part`: for one pass of a workflow."""
-        before = self.progress, self.watch, self.is_part
+        before = self.progress, self.watch, self.is_part, self.show
         self.progress, self.watch, self.is_part = self.progress or progress, self.watch or watch, is_part
+        self.show = self.show or show
         try:
             yield
         finally:
-            self.progress, self.watch, self.is_part = before
+            self.progress, self.watch, self.is_part, self.show = before
 
     def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> Workers:
         """Return the object that starts, reaches and measures the workers of one run (engine/workers_interface.py).

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import _satellites
 from tamis.backends.alerting import alerted, summary_of
-from tamis.backends.progress import ProgressDisplay, at_most_every, in_one_line
+from tamis.backends.progress import ProgressDisplay, at_most_every, in_one_line, print_lines
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.temporary import temporary_output
@@ -69,7 +69,17 @@ def execute(
     )
     run_dir = os.path.join(local_output_dir(output), "_tamis")
     with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
-        run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, watch, executor.is_part)
+        run = Run(
+            job,
+            inputs,
+            chosen,
+            executor.make_workers,
+            output,
+            executor.progress,
+            watch,
+            executor.is_part,
+            executor.show or print_lines,
+        )
         result = _run(run, executor, job.writer, chosen.run_dir)
     result.alerts = summary_of(watch)
     executor.last_result = result
@@ -104,10 +114,11 @@ def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> Ru
         return run()
     with ProgressDisplay(inline=executor.is_inline) as line:
         executor.progress, executor.note = at_most_every(executor.progress_interval, line.show), line.note
+        executor.show = line.print
         try:
             result = run()
         finally:
-            executor.progress = executor.note = None
+            executor.progress = executor.note = executor.show = None
     line.note(in_one_line(name, result))
     return result
 

@@ -21,6 +21,7 @@ from tamis.backends import early
 from tamis.backends.fork_messages import TO_SERVER, Based, NotLoaded
 from tamis.backends.forking import Forker, adopt_orphans, die_with_parent, enter, leave, name_process, settle
 from tamis.engine.channel import Channel
+from tamis.engine.worker.stage_output import label_output
 from tamis.memory import meter
 from tamis.memory.seccomp_gate import close_gate
 
@@ -64,6 +65,7 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
         os._exit(0)  # the supervisor is gone
     payload = channel.take(hello.payload_bytes)
     enter(hello.context)
+    label_output()
     from tamis.backends.preload import load, load_libraries
     from tamis.kernels.loading.library import RECORDS
 

@@ -22,6 +22,7 @@ import pyarrow.parquet
 
 import tamis.engine.worker.loop
 import tamis.memory.pages  # noqa: F401 - the same
+from tamis.engine import activity
 from tamis.engine.job import Job
 from tamis.engine.schema import read_plan
 from tamis.engine.worker.config import WorkerConfig
@@ -69,7 +70,9 @@ def load(payload: bytes, config: WorkerConfig) -> UnitRunner:
     load_libraries(job.kernel_groups(), warm=True)
     for stage in job.stages:
         try:
+            activity.note(activity.setting_up(stage.name))
             set_up_on_node(stage)
+            activity.note("")
         except BaseException as exc:
             exc.add_note(f"{_WHILE_LOADING}{stage.name}")
             raise

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tamis.sizes import format_size
-from tamis.terminal import LiveLine, clock, is_terminal, printable
+from tamis.terminal import CLEAR_LINE, LiveLine, clock, is_terminal, printable
 
 if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
@@ -96,6 +96,16 @@ class ProgressDisplay:
             else:
                 print(printable(text), file=sys.stderr, flush=True)
 
+    def print(self, text: str) -> None:
+        """Print lines of a run, which stay above the progress display; they are printable (engine/run/console.py)."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._live is not None:
+                self._live.print(text)
+                return
+            if self._width:  # in a notebook
+                print(" " * self._width, end="\r", file=sys.stderr)
+            print_lines(text)
+
     def _show(self, state: dict[str, Any]) -> None:
         phase = str(state.get("phase", "working"))
         is_new, self._phase = phase != self._phase, phase
@@ -124,6 +134,13 @@ def _text(state: dict[str, Any], rates: ProgressRates) -> str:
             f"about {clock(state['seconds_left'])} left ..."
         )
     return rates.line(state) if phase == "working" else _PHASES.get(phase, phase)
+
+
+def print_lines(text: str) -> None:
+    """Print lines on stderr, over a line of progress that another display may have there."""
+    with contextlib.suppress(OSError, ValueError):
+        start = CLEAR_LINE if is_terminal(sys.stderr) else ""
+        print(start + text, file=sys.stderr, flush=True)
 
 
 def in_one_line(name: str, result: RunResult) -> str:

@@ -288,7 +288,7 @@ class Failure(AboutUnit, Cost):
 
     def facts(self) -> dict[str, Any]:
         """Return what the event log records of the failure."""
-        names = ("unit", "kind", "stage", "error", "trace", "peak_bytes")
+        names = ("unit", "kind", "stage", "error", "trace", "at", "peak_bytes")
         return {**{name: getattr(self, name) for name in names}, "requested_bytes": self.requested_bytes or None}
 
 

@@ -114,7 +114,7 @@ def execute_pipeline(
     try:
         with shown, sigterm_interrupts():
             try:
-                with executor.watched_by(observe, watch):
+                with executor.watched_by(observe, watch, show=shown.print):
                     result = pipeline.execute(executor, count_caller=True, alerts=OFF, **settings)  # it has a watch
             finally:
                 if watch is not None:

@@ -19,6 +19,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch
 from tamis.engine.run.budget.outcome import Outcome
+from tamis.engine.run.console import Console
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.planning import ExecutionContext
 from tamis.engine.run.run_result import Progress, RunResult
@@ -62,8 +63,8 @@ class Observation:
     Made once the run directory is ready; `start` before the first event, `stop` after the last one, `close` at the end.
     """
 
-    def __init__(self, context: ExecutionContext, progress: Progress, watch: Watch | None) -> None:
-        self._context, self._progress, self._watch = context, progress, watch
+    def __init__(self, context: ExecutionContext, progress: Progress, watch: Watch | None, console: Console) -> None:
+        self._context, self._progress, self._watch, self.console = context, progress, watch, console
         self._db = RunDatabase(os.path.join(context.dir.path, "run.sqlite"))
         self._shown_s = 0.0
         self._monitor: Monitor | None = None
@@ -107,6 +108,8 @@ class Observation:
         """Record an event of the run."""
         self._db.event(kind, data)
         self.outcome.add(kind, data)
+        if kind is EventKind.FAILED:
+            self.console.failed(data)
         if kind is EventKind.LEAK:
             self.leaks.append(dict(data))
             _log.warning("%s: %s", self._context.job.name, data["text"])
@@ -129,6 +132,7 @@ class Observation:
         if now - self._shown_s < _SHOW_S and not final:
             return
         self._shown_s = now
+        self.console.poll()
         note_elsewhere(self._context.settings.count_caller, used_bytes)
         queue, before = supervisor.queue, totals.ledger
         self.outcome.scratch_bytes = max(self.outcome.scratch_bytes, queue.scratch.total_bytes)

@@ -21,13 +21,14 @@ from tamis.engine.run.budget.settings_record import note_budget, note_models, no
 from tamis.engine.run.budget.shares import refuse_too_large, share_budget
 from tamis.engine.run.closing import RunCloser
 from tamis.engine.run.compiling import compile_missing
+from tamis.engine.run.console import Console
 from tamis.engine.run.identity import differences
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.directory import Past, RunDir
 from tamis.engine.run.output.join_shards import can_join_again, drop_shards, join_shards
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
-from tamis.engine.run.run_result import Progress, RunResult
+from tamis.engine.run.run_result import Progress, RunResult, Show
 from tamis.engine.run.session import WorkSession
 from tamis.engine.run.settings import RunSettings
 from tamis.engine.run_record import RunRecorder
@@ -55,6 +56,7 @@ class Run:
         progress: Progress | None = None,
         watch: Watch | None = None,
         is_part: bool = False,
+        show: Show = lambda _: None,
     ) -> None:
         """Create a run. `is_part`: one pass of a workflow, which is predicted and measured as a whole."""
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
@@ -64,7 +66,7 @@ class Run:
         self._started_s = time.monotonic()
         self._job, self._inputs, self._settings = job, inputs, settings
         self._make_workers, self._watch, self._is_part = make_workers, watch, is_part
-        self._reported_progress = progress
+        self._reported_progress, self._show = progress, show
         self._progress: Progress = progress or (lambda _: None)
 
     def execute(self) -> RunResult:
@@ -115,7 +117,8 @@ class Run:
         self.dir.remove_json("manifest.json")
         self.dir.make_scratch()
         note_budget(context.record, budget, self._settings)
-        observation = Observation(context, self._progress, self._watch)
+        console = Console(self.dir.path, self._show, self._settings.shows_output)
+        observation = Observation(context, self._progress, self._watch, console)
         with contextlib.closing(observation), contextlib.ExitStack() as stack:
             if not self._is_part:
                 recorder = RunRecorder(
@@ -193,6 +196,7 @@ class Run:
             return closing.finish(plan, steps, session.totals, observation, budget.bytes, expectation.prediction)
         finally:
             workers.close()
+            observation.console.close()
 
     def _deliver(self, session: WorkSession, expectation: Expectation, steps: list[float], past: Past) -> None:
         """Do the work; keep what was learned, also if it fails."""

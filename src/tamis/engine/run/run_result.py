@@ -12,6 +12,8 @@ from tamis.engine.run_record import RunRecord
 from tamis.engine.schema import CommittedFile
 from tamis.formats.input_files.skipped import SkippedEntry
 
+Show = Callable[[str], None]
+"""Takes lines that a run prints besides its progress (console.py)."""
 Progress = Callable[[dict[str, Any]], None]
 """Called with the state of a run some times a second."""
 

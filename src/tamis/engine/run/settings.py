@@ -209,6 +209,10 @@ class RunSettings:
                      "first ones; in process, its exception is raised",
         scope=Scope.EVERY_JOB, in_recipes=True,
     )  # fmt: skip
+    worker_output: bool | None = setting(
+        None, FLAG, "Show on the terminal what stages print and log in worker processes, with the name of the stage.",
+        default_text="shown for runs from Python, in worker.log otherwise", scope=Scope.EVERY_JOB, in_recipes=True,
+    )  # fmt: skip
     gpu_memory: str | int | None = setting(
         None, SIZE, "The most memory that all workers of the run together may use of each GPU, e.g. 40GB.",
         default_text="all of it", scope=Scope.EVERY_JOB, in_recipes=True,
@@ -334,6 +338,11 @@ class RunSettings:
             return DEFAULT_QUARANTINE_LIMIT
         is_zero = str(self.quarantine_limit) in ("0", "0.0", "0%")
         return 0.0 if is_zero else parse_fraction(self.quarantine_limit, "quarantine_limit")
+
+    @property
+    def shows_output(self) -> bool:
+        """Whether the output of workers is shown: a command says so, a program has to say that it is not."""
+        return not self.count_caller if self.worker_output is None else self.worker_output
 
     @property
     def rate_floor(self) -> int:

@@ -27,11 +27,8 @@ NO_DEBUGGER = (
 _N_RESERVED = 8
 _MANY_THREADS = 8  # more than a worker began with: their stacks, not the data, take its memory
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_LIBRARY_PATHS = (
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-    "site-packages",
-    "/lib/python",
-)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_LIBRARY_PATHS = (_PACKAGE, "site-packages", "/lib/python")
 
 
 class DescriptorReserve:
@@ -89,7 +86,7 @@ def failure(kind: FailureKind, exc: BaseException, stage: str = "") -> Failure:
         kind,
         error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
         stage=stage,
-        trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
+        trace=secrets.hide(_trace_of(exc))[-4000:],
         at=secrets.hide(_raised_at(exc))[:500],
         requested_bytes=requested_bytes(exc) or 0 if kind is FailureKind.MEMORY else 0,
     )
@@ -120,6 +117,15 @@ def is_debugger_exit(exc: BaseException) -> bool:
     if pdb is None or not isinstance(exc, SystemExit):
         return False
     return any(f.f_code.co_filename == pdb.__file__ for f, _ in traceback.walk_tb(exc.__traceback__))  # Python 3.14
+
+
+def _trace_of(exc: BaseException) -> str:
+    """Format a traceback from the first frame that is not of Tamis on; all of it if there is none."""
+    formatted = traceback.TracebackException.from_exception(exc)
+    own = [i for i, frame in enumerate(formatted.stack) if not frame.filename.startswith(_PACKAGE)]
+    if own:
+        formatted.stack = traceback.StackSummary.from_list(formatted.stack[own[0] :])
+    return "".join(formatted.format())
 
 
 def _raised_at(exc: BaseException) -> str:

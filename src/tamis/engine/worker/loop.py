@@ -20,6 +20,7 @@ from tamis.engine.messages import FailureKind
 from tamis.engine.worker.failures import DescriptorReserve
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
+from tamis.engine.worker.stage_output import end_lines
 from tamis.kernels import spare
 from tamis.memory import meter
 from tamis.memory.attribution import counts
@@ -80,7 +81,8 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     is_starved = isinstance(report, messages.Failure) and report.kind is FailureKind.MEMORY
     if isinstance(report, messages.Failure) and not is_starved:
         with contextlib.suppress(OSError):  # to the run's worker.log, which may be on a full disk
-            print(report.trace, file=sys.stderr, flush=True)
+            print(report.trace, file=sys.__stderr__, flush=True)
+    end_lines()
     if not is_starved:
         release(device=False)
     if isinstance(report, messages.Done | messages.Failure):
