@@ -20,7 +20,7 @@ from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.engine.run.run import Run
 from tamis.errors import RunConflict, UsageError
-from tamis.observe.commits import commit_of
+from tamis.observe.commits import commit_of, written_row
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tests.support.cli_runner import CliRunner
@@ -126,7 +126,8 @@ def test_files_that_got_one_schema_in_their_shard_get_another_when_joined(tmp_pa
         f"{name}{i}" for name, n in (("a", 9), ("b", 9), ("c", 7)) for i in range(n)
     )
     for path in (tmp_path / "all").glob("part-*.parquet"):
-        assert commit_of(tmp_path / "all" / "_tamis", path.name) is not None
+        name, _ = written_row(tmp_path / "all/_tamis", path.name, 0)
+        assert commit_of(tmp_path / "all" / "_tamis", name) is not None
 
 
 @pytest.mark.parametrize("kind", ["exact", pytest.param("fuzzy", marks=pytest.mark.slow)])

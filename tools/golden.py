@@ -433,13 +433,17 @@ def _records(path: Path) -> Iterator[str]:
 
 
 def contents(output: Path) -> dict[str, str]:
-    """Return a hash for each file of an output, and for its rejected and quarantined records."""
-    found = {}
+    """Return a hash for each file of an output, and for its quarantined records.
+
+    The parts of an output are hashed one after the other: versions may cut the same documents in other places.
+    """
+    digests: dict[str, Any] = {}
     for path in sorted(p for p in output.rglob("*") if p.is_file() and "_tamis" not in p.parts):
-        digest = hashlib.blake2b(digest_size=12)
+        name = re.sub(r"part-[0-9r.-]*\.", "part-*.", str(path.relative_to(output)))
+        digest = digests.setdefault(name, hashlib.blake2b(digest_size=12))
         for record in _records(path):
             digest.update(record.encode("utf-8", "surrogatepass") + b"\n")
-        found[str(path.relative_to(output))] = digest.hexdigest()
+    found = {name: digest.hexdigest() for name, digest in digests.items()}
     quarantined = []
     for path in output.glob("_tamis/quarantine/*.jsonl"):
         for line in path.read_text().splitlines():

@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "quarantine_limit": ("2%", "2%"), "fail_fast": ("true", True), "worker_output": ("true", True),
     "gpu_memory": ("8GB", "8GB"),
     "blocksize": ("16MB", "16MB"),
+    "file_size": ("1GB", "1GB"),
     "fresh": ("true", True), "shard": ("1/2", "1/2"), "merge": ("true", True), "max_record": ("1MB", "1MB"),
     "keep_rejected": ("true", True), "gpu_overflow": ("cut", "cut"), "sample": ("10%", "10%"),
     "progressive": ("true", True), "on_infeasible": ("sample", "sample"), "mode": ("batch", "batch"),
@@ -95,7 +96,8 @@ def test_from_a_recipe(setting: Setting, tmp_path: Path) -> None:
         return
     request = Request(RecipeJob(str(tmp_path / "r.yaml")))
     _, settings = request.build()
-    assert settings == {setting.name: value, "chosen_by": {"stages": "recipe", setting.name: "recipe"}}
+    chosen_by = {"file_size": "default", "stages": "recipe", setting.name: "recipe"}
+    assert settings == {"file_size": "256MB", setting.name: value, "chosen_by": chosen_by}
     assert (
         RunSettings.from_mapping({**settings, "chosen_by": {setting.name: "recipe"}}).origin(setting.name) == "recipe"
     )

@@ -20,7 +20,7 @@ from tamis.engine.run.output.commit import Committer, commit_group, remove_orpha
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.output.names import name_of
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
+from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.engine.supervisor.units import Piece, PieceKind
 from tamis.errors import RunConflict
 from tamis.formats.compression.codecs import codec_of
@@ -47,7 +47,7 @@ def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Comm
     return CommitPartition(root, first, 0, [(0, root * 100, root * 100 + 100, False)], files, ledger.to_dict())
 
 
-def prepare(tmp_path: Path) -> tuple[RunDir, list[CommitPartition | ReplaceFile]]:
+def prepare(tmp_path: Path) -> tuple[RunDir, list[CommitPartition | ReplaceFiles]]:
     """Return an output with a committed file and a foreign one, and a group of three pending commits."""
     folder = RunDir(str(tmp_path / "out"))
     folder.open()
@@ -56,10 +56,10 @@ def prepare(tmp_path: Path) -> tuple[RunDir, list[CommitPartition | ReplaceFile]
     (tmp_path / "out" / "foreign.txt").write_text("mine")
     staged = os.path.join(folder.staged, "u9.1.out")
     Path(staged).write_text("ONE!!\n")
-    replace = ReplaceFile(
+    replace = ReplaceFiles(
         9,
-        "part-000000-000000000000100.jsonl",
-        StagedFile(staged, FileKind.OUTPUT, 1, 6, "parquet", f"{5:032x}"),
+        ["part-000000-000000000000100.jsonl"],
+        [StagedFile(staged, FileKind.OUTPUT, 1, 6, "parquet", f"{5:032x}")],
     )
     return folder, [make_job(folder, 2, "two\n", "bad two\n"), make_job(folder, 3, "three\n"), replace]
 

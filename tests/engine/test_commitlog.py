@@ -26,11 +26,11 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
     file = CommittedFile("é\n", FileKind.OUTPUT, 1, 2, "0a", schema="{}", check="c", upload=("a", "b", ["c"]))
     commit = CommitRecord(1, [(0, 0, 5, False), (1, 0, 7, True)], [file, CommittedFile("x", FileKind.LISTED)], {"a": 1})
     log.append([commit, record(2)])
-    log.append([ReplaceRecord("é\n", file)])
+    log.append([ReplaceRecord(["é\n"], [file])])
     log.close()
     upload = {"upload": ["a", "b", ["c"]]}
     again = [replace(commit, files=[replace(file, **upload), commit.files[1]]), record(2)]
-    assert list(CommitLog(log.path).read()) == [*again, ReplaceRecord("é\n", replace(file, **upload))]
+    assert list(CommitLog(log.path).read()) == [*again, ReplaceRecord(["é\n"], [replace(file, **upload)])]
 
 
 def test_a_line_is_a_checksum_and_json(tmp_path: Path) -> None:

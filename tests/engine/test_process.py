@@ -14,7 +14,7 @@ from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import WORKER_MESSAGES, Done, Failure, Read, SetUp
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Recast, Unit
+from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Rewrite, Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.process import UnitRunner
@@ -284,10 +284,10 @@ def test_recast_joins_and_rewrites(tmp_path: Path) -> None:
     for i, data in enumerate((b'{"x":1}\n', b'{"x":0.5,"y":{}}\n')):
         report, _ = run(made, unit(tmp_path, data), i)
         files.append(report.files[0])
-    work = unit(tmp_path, b"", mode=Mode.RECAST, recast=Recast([json.dumps([f.schema, f.observed]) for f in files]))
+    work = unit(tmp_path, b"", mode=Mode.REWRITE, rewrite=Rewrite([json.dumps([f.schema, f.observed]) for f in files]))
     union = run(made, work)[0].schema
     assert [(c["name"], c["type"]) for c in json.loads(json.loads(union)[0])] == [("x", "float64"), ("y", "string")]
-    work = unit(tmp_path, b"", mode=Mode.RECAST, recast=Recast(schema=union, path=files[0].path, old="a"))
+    work = unit(tmp_path, b"", mode=Mode.REWRITE, rewrite=Rewrite([], union, [files[0].path], ["a"]))
     made_file = run(made, work, 7)[0].files[0]
     assert (made_file.rows, made_file.schema, made_file.observed) == (1, *json.loads(union))
     again = output_of(tmp_path, made, [made_file, files[1]])
@@ -296,5 +296,5 @@ def test_recast_joins_and_rewrites(tmp_path: Path) -> None:
 
 def output_of(folder: Path, made: UnitRunner, files: list[dict[str, Any]]) -> str:
     """Join schemas again, of files of which some are rewritten already: nothing changes."""
-    work = unit(folder, b"", mode=Mode.RECAST, recast=Recast([json.dumps([f.schema, f.observed]) for f in files]))
+    work = unit(folder, b"", mode=Mode.REWRITE, rewrite=Rewrite([json.dumps([f.schema, f.observed]) for f in files]))
     return str(run(made, work)[0].schema)

@@ -198,7 +198,7 @@ def test_rows_that_could_not_be_read_are_fed_and_not_cut() -> None:
 
 
 def test_recasts_and_quarantining_end_after_a_few_failures() -> None:
-    assert decisions(unit(mode=Mode.RECAST), *["error"] * 3) == ["retry", "retry", "fail"]
+    assert decisions(unit(mode=Mode.REWRITE), *["error"] * 3) == ["retry", "retry", "fail"]
     assert decisions(unit(n_records=1, mode=Mode.QUARANTINE), *["error"] * 5) == ["retry"] * 4 + ["fail"]
 
 

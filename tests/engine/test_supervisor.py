@@ -25,7 +25,7 @@ from tamis.engine.supervisor.actions import (
     DiscardFiles,
     KillWorker,
     Note,
-    ReplaceFile,
+    ReplaceFiles,
     RequestBlock,
     StartWorker,
     StopWorker,
@@ -35,7 +35,7 @@ from tamis.engine.supervisor.events import Event, Tick
 from tamis.engine.supervisor.retry_policy import Misfit
 from tamis.engine.supervisor.state import FEEDER, Config, KillReason, NodeSpec, WorkerState
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, TRANSITIONS, Supervisor
-from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Recast
+from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Rewrite
 from tamis.engine.workers_interface import Died, Received
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
@@ -480,17 +480,18 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     s = supervisor()
     s.join_schemas(["a", "b"])
     a = begin(s)
-    assert (a.unit.mode, a.unit.recast) == (Mode.RECAST, Recast(join=["a", "b"]))
+    assert (a.unit.mode, a.unit.rewrite) == (Mode.REWRITE, Rewrite(schemas=["a", "b"]))
     supervise.done(s, a.worker, a.fence, Done(schema="ab"), 1.0)
     assert s.schema == "ab"
     assert s.finished
     s = supervisor()
-    s.recast("ab", ["part-1.parquet"], "out")
+    work = Rewrite(union="ab", paths=["out/part-1.parquet"], old=["part-1.parquet"])
+    s.rewrite([work])
     a = begin(s)
-    assert a.unit.recast == Recast(schema="ab", path="out/part-1.parquet", old="part-1.parquet")
+    assert a.unit.rewrite == work
     made = StagedFile("u1.out", FileKind.OUTPUT)
-    assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), ReplaceFile) == ReplaceFile(
-        a.unit.id, "part-1.parquet", made
+    assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), ReplaceFiles) == ReplaceFiles(
+        a.unit.id, ["part-1.parquet"], [made]
     )
 
 

@@ -21,6 +21,7 @@ PLAIN_EVERY_S = 5.0
 _PHASES = {
     "starting": "starting ...",
     "schema": "bringing all files to one schema ...",
+    "sizing": "joining output files ...",
     "interrupted": "interrupted: waiting for what is being committed ...",
 }
 

@@ -313,7 +313,9 @@ class CurationRun:
             last.append(mix)
         describe = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *describe, self.curation.writer()]
-        return self._execute_checked(Pipeline(self.curation.name, stages=stages), "write", **more)
+        file_size = None if self.curation.writing.is_packed else self.settings.file_size
+        pipeline = Pipeline(self.curation.name, stages=stages)
+        return self._execute_checked(pipeline, "write", file_size=file_size, **more)
 
     def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
         """Choose the documents to write where a source has max_documents.

@@ -94,11 +94,23 @@ class StagedFile:
     place: tuple[int, int, int] | None = None  # of its first document: file, start, row of the handover
     name: str = ""  # of an output that was sent to a bucket already
     upload: tuple[str, str, list[str]] | None = None  # ... and what completes it (stores/uploads.py)
+    data_bytes: int | None = None  # of its records before compression
+    is_sized: bool = False
 
     def committed(self, name: str) -> CommittedFile:
         """Return the entry of the commit log for the file under its final name."""
         return CommittedFile(
-            name, self.kind, self.rows, self.n_bytes, self.content, self.schema, self.observed, self.check, self.upload
+            name,
+            self.kind,
+            self.rows,
+            self.n_bytes,
+            self.content,
+            self.schema,
+            self.observed,
+            self.check,
+            self.upload,
+            self.data_bytes,
+            self.is_sized,
         )
 
 

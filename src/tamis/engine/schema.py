@@ -203,6 +203,8 @@ class CommittedFile:
     observed: str | None = None  # facts about values that a schema does not express
     check: str | None = None
     upload: tuple[str, str, list[str]] | None = None  # what completes it in a bucket (stores/uploads.py)
+    data_bytes: int | None = None  # of its records before compression: lines with their ends, or values of rows
+    is_sized: bool = False  # its ends are those that the file size of the run asks for (output/file_size.py)
 
     @property
     def is_output(self) -> bool:
@@ -217,6 +219,8 @@ class CommittedFile:
             "observed": self.observed,
             "check": self.check,
             "upload": self.upload,
+            "data": self.data_bytes,
+            "sized": self.is_sized or None,
             "name": self.name,
         }
         return {"kind": self.kind, "rows": self.rows} | {k: v for k, v in values.items() if v is not None}
@@ -238,6 +242,8 @@ class CommittedFile:
             get("observed"),
             get("check"),
             get("upload"),
+            int(data["data"]) if "data" in data else None,
+            bool(get("sized", False)),
         )
 
 
@@ -266,17 +272,13 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRecord:
-    """An output file is replaced by another one with the same documents."""
+    """Output files that follow each other are replaced by others with the same documents in the same order."""
 
-    old: str
-    file: CommittedFile
-
-    @property
-    def files(self) -> list[CommittedFile]:
-        return [self.file]
+    old: list[str]
+    files: list[CommittedFile]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"t": "replace", "old": self.old, "file": self.file.to_dict()}
+        return {"t": "replace", "old": self.old, "files": [f.to_dict() for f in self.files]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,9 @@ def log_record(data: Mapping[str, Any]) -> LogRecord:
                 int(data["step"]), covered, [CommittedFile.from_dict(f) for f in data["files"]], data["ledger"]
             )
         case "replace":
-            return ReplaceRecord(str(data["old"]), CommittedFile.from_dict(data["file"]))
+            return ReplaceRecord(
+                [str(name) for name in data["old"]], [CommittedFile.from_dict(f) for f in data["files"]]
+            )
         case "retract":
             return RetractRecord(int(data["step"]))
         case "by":

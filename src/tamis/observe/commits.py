@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tamis.engine.schema import CommittedFile, FileKind, SamplingSteps, read_fields
-
-_REWRITTEN = re.compile(r"\.r([0-9]*|-[0-9a-f]{8})(?=\.[^.]+$)")
 
 
 @dataclass(frozen=True)
@@ -77,21 +74,39 @@ def steps_of(folder: Path) -> list[float]:
         return [1.0]
 
 
-def commit_of(folder: Path, output_name: str) -> Commit | None:
-    """Return the commit of an output file, also under the name it got when all files were converted to one schema."""
-    name = first_name(output_name)
+def commit_of(folder: Path, name: str) -> Commit | None:
+    """Return the commit of a file that a partition was written to."""
     return next((c for c in commits(folder) if any(f.name == name for f in c.of(FileKind.OUTPUT))), None)
 
 
-def first_name(output_name: str) -> str:
-    """Return the name that an output file had before it was rewritten, here or in a bucket.
+def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int]:
+    """Return the file of a partition, and the row in it, that a row of an output file was written to first.
 
-    >>> first_name("part-1.r.parquet"), first_name("part-1.r2.arrow")
-    ('part-1.parquet', 'part-1.arrow')
-    >>> first_name("part-1.r-0a1b2c3d.parquet"), first_name("part-1.parquet")
-    ('part-1.parquet', 'part-1.parquet')
+    Files are replaced by others with the same rows in the same order when they get one schema, or another size.
     """
-    return _REWRITTEN.sub("", output_name)
+    rows: dict[str, int] = {}
+    replaced: dict[str, tuple[list[str], int]] = {}  # by the name of a new file: the old ones, and rows before it
+    for line in _lines(folder):
+        try:
+            record = json.loads(line)
+            new = _files(record["files"])
+            n_before = 0
+            for file in new:
+                rows[file.name] = file.rows
+                if record["t"] == "replace":
+                    replaced[file.name] = ([os.path.basename(str(name)) for name in record["old"]], n_before)
+                n_before += file.rows
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    name = output_name
+    while name in replaced:
+        olds, n_before = replaced.pop(name)
+        row += n_before
+        for name in olds:
+            if row < rows.get(name, 0):
+                break
+            row -= rows.get(name, 0)
+    return name, row
 
 
 def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tamis.engine.schema import FileKind
 from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of
-from tamis.observe.commits import Commit, commit_of, commits_at, first_name
+from tamis.observe.commits import Commit, commit_of, commits_at, written_row
 from tamis.observe.thresholds import read_table
 from tamis.observe.verdicts import AT_LEAST, PlannedRule, is_number, rules_of
 
@@ -54,11 +54,12 @@ def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:
 
     Score files list documents in the order in which they were written.
     """
-    commit = commit_of(folder, Path(path).name)
+    name, row = written_row(folder, Path(path).name, row)
+    commit = commit_of(folder, name)
     if commit is None:
         return []
     for file in commit.of(FileKind.OUTPUT):
-        if file.name == first_name(Path(path).name):
+        if file.name == name:
             break
         row += file.rows
     for table in (t for t in _tables(folder, commit) if t.is_last):

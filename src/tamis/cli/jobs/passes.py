@@ -12,6 +12,7 @@ from tamis.cli.jobs.summary import cost_line
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
 from tamis.cli.terminal.show import count, print_json, print_lines, print_table, tell_failure
+from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
 from tamis.sizes import format_size
@@ -27,7 +28,8 @@ def perform_with(run: Callable[..., Any], work: JobOptions) -> int:
 
     The partition size belongs to the workflow, not to its runs.
     """
-    settings = {name: value for name, value in work.settings.items() if name != "blocksize"}
+    settings: dict[str, Any] = {"file_size": DEFAULT_FILE_SIZE}
+    settings |= {name: value for name, value in work.settings.items() if name != "blocksize"}
     return perform(run, settings, Launch.of_options(work.launch))
 
 
@@ -48,6 +50,8 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
             chosen = accepted(run, {**more, **settings})
             for who, one in _runs(run):
                 for name in sorted({**more, **settings}.keys() - accepted(one, {**more, **settings}).keys()):
+                    if settings.get(name) == DEFAULT_FILE_SIZE:  # that of commands, not of the user
+                        continue
                     echo(f"{name} is not used: `run` of {who} has no such parameter", err=True)
             ours = accepted(run, {"progress": show, "watch": watch, "alerts": OFF, "count_caller": True})
             result = run(**ours, **chosen)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tamis import secrets
 from tamis.cli.jobs.jobs import CommandJob, Consent
 from tamis.cli.parsing.options import LaunchOptions
-from tamis.engine.run.settings import SettingValue
+from tamis.engine.run.settings import DEFAULT_FILE_SIZE, SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import local_output_dir
 from tamis.stores.urls import absolute
@@ -45,13 +45,19 @@ class Request:
         """Return the pipeline and the settings of its run; raise UsageError if the job is a workflow."""
         # For the record of settings: what the recipe chose, and not the user.
         by_recipe = {name: "recipe" for name in ("stages", *self.recipe.settings) if name not in self.settings}
-        return self.recipe.pipeline(), {**self.recipe.settings, **self.settings, "chosen_by": by_recipe}
+        chosen_by = {"file_size": "default", **by_recipe, **dict.fromkeys(self.settings, "user")}
+        return self.recipe.pipeline(), {**self._settings, "chosen_by": chosen_by}
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The settings of the user and the recipe, and those that commands choose otherwise than Python does."""
+        return {"file_size": DEFAULT_FILE_SIZE, **self.recipe.settings, **self.settings}
 
     def workflow(self) -> tuple[Any, dict[str, Any]] | None:
         """Return the workflow and its settings; None if the job is a pipeline."""
         if self.recipe.workflow is None:
             return None
-        return self.recipe.workflow, {**self.recipe.settings, **self.settings}
+        return self.recipe.workflow, self._settings
 
 
 def output_of(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:

@@ -88,7 +88,8 @@ class RemovalByIds:
         """Write the documents that are not listed."""
         assert workflow.passes.writer is not None
         stages = [workflow.input.reader(), *self._removal_stages(workflow), workflow.passes.writer()]
-        return workflow.execute_checked(Pipeline(workflow.passes.name, stages=stages), "removal")
+        pipeline = Pipeline(workflow.passes.name, stages=stages)
+        return workflow.execute_checked(pipeline, "removal", file_size=workflow.settings.file_size)
 
     def _removal_stages(self, workflow: Workflow) -> list[Any]:
         """Return the stage that removes the listed documents.

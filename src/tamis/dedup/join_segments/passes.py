@@ -59,7 +59,8 @@ class SegmentJoin:
         folder = os.path.join(workflow.work.path, "ranges")
         source = FilePartitioningStage(folder, files_per_partition=1, file_extensions=[SUFFIX])
         stages: list[Any] = [source, GatherSegments(), self._joiner, workflow.passes.writer()]
-        return workflow.runner.execute(Pipeline(workflow.passes.name, stages=stages), "joining")
+        pipeline = Pipeline(workflow.passes.name, stages=stages)
+        return workflow.runner.execute(pipeline, "joining", file_size=workflow.settings.file_size)
 
     def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
         """Check that every sorted segment was joined."""

@@ -182,7 +182,7 @@ class EventLoop:
                 case do.KillWorker(worker, reason):
                     self.observe(EventKind.KILL, {"worker": worker, "why": str(reason)})
                     self.workers.kill(worker)
-                case do.CommitPartition() | do.ReplaceFile():
+                case do.CommitPartition() | do.ReplaceFiles():
                     if isinstance(action, do.CommitPartition):
                         self.monitor.committing(action)
                     self.committer.submit(action)

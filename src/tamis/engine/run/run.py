@@ -30,12 +30,13 @@ from tamis.engine.run.output.join_shards import can_join_again, drop_shards, joi
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress, RunResult, Show
 from tamis.engine.run.session import WorkSession
-from tamis.engine.run.settings import RunSettings
+from tamis.engine.run.settings import DEFAULT_FILE_SIZE, RunSettings
 from tamis.engine.run_record import RunRecorder
 from tamis.engine.schema import RunPlan
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import WorkersFactory
-from tamis.errors import Incomplete
+from tamis.errors import Incomplete, UsageError
+from tamis.formats.registry import PACKERS
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.sampler import Mark, record_peak
 from tamis.stores import options as stores
@@ -75,6 +76,7 @@ class Run:
         memory = None if self._settings.origin("memory") == "environment" else self._settings.memory
         budget = find_budget(memory, os.environ)
         mode = self._job.writer.mode if self._job.writer is not None else "ignore"
+        self._check_file_size()
         if not self._settings.merge:  # files of shards may be there already: each is checked when it is joined
             self.dir.check_foreign(mode)
         self.dir.open()
@@ -86,6 +88,15 @@ class Run:
         finally:
             self.dir.tidy()
             self.dir.close()
+
+    def _check_file_size(self) -> None:
+        """Refuse a size of files for formats whose files are not joined."""
+        writer, settings = self._job.writer, self._settings
+        is_chosen = settings.file_bytes is not None and settings.file_size != DEFAULT_FILE_SIZE
+        if is_chosen and writer is not None and writer.format in PACKERS:
+            raise UsageError(
+                f"file_size: it is for JSONL, Parquet and Arrow, and {writer.name} writes {writer.format}; leave it out"
+            )
 
     def _execute_locked(self, budget: Budget, mode: str, mark: Mark) -> RunResult:
         base = self.dir.target if self._settings.merge is True else str(self._settings.merge or "")

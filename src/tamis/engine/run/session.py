@@ -1,4 +1,4 @@
-"""The work of a run while its workers are open: sampling steps in order, then one schema for all output files.
+"""The work of a run while its workers are open: sampling steps, then one schema and the size of output files.
 
 Covers: one supervisor and event loop for each step, and what to do when a step ends early. Does not cover: what comes
 before (plan, budget) and after (verdict, manifest): see run.py.
@@ -18,15 +18,17 @@ from tamis.engine.run.event_loop import EventLoop
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
+from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunStatus
 from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.supervisor.units import Rewrite
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
-from tamis.formats.registry import TABLES
+from tamis.formats.registry import LINES, TABLES
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
@@ -70,6 +72,7 @@ class WorkSession:
                 self._check_stopped(supervisor.status, self.totals.ledger)
                 self.totals.share = share
             self._reconcile_schemas(committer)
+            self._size_files(committer)
         finally:
             committer.close()
 
@@ -173,8 +176,33 @@ class WorkSession:
         self.progress({"phase": "schema"})
         joiner = self._without_input(lambda s: s.join_schemas(distinct), committer)
         union_schema = json.loads(joiner.schema)[0]
-        names = [f.name for f in files if f.schema != union_schema]
-        self._without_input(lambda s: s.recast(joiner.schema, names, self.context.dir.target), committer)
+        target = self.context.dir.target
+        work = [
+            Rewrite(union=joiner.schema, paths=[f"{target}/{f.name}"], old=[f.name])
+            for f in files
+            if f.schema != union_schema
+        ]
+        self._without_input(lambda s: s.rewrite(work), committer)
+
+    # -- files of a size ----------------------------------------------------------------------------------------------
+    def _size_files(self, committer: Committer) -> None:
+        """Cut and join output files to the size that was asked for. Shards leave this to the run that joins them."""
+        target_bytes, spec = self.context.settings.file_bytes, self.planner.output_spec()
+        is_part = self.context.settings.shard is not None or self.context.job.writer is None
+        if target_bytes is None or is_part or spec.format not in (*TABLES, *LINES):
+            return
+        run_dir = self.context.dir
+        parts = output_parts(run_dir.log.read())
+        if cuts := plan_cuts(parts, target_bytes, run_dir.target):
+            self.progress({"phase": "sizing"})
+            self._without_input(lambda s: s.rewrite(cuts), committer)
+            parts = output_parts(run_dir.log.read())
+        plan = run_dir.read_plan()
+        is_added = self.context.job.writer is not None and self.context.job.writer.mode == "append"
+        prefix = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs
+        if joins := plan_joins(parts, target_bytes, run_dir.target, spec.extension, prefix):
+            self.progress({"phase": "sizing"})
+            self._without_input(lambda s: s.rewrite(joins), committer)
 
     def _without_input(self, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
         """Drive a supervisor whose work is not in the input."""

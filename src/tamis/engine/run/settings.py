@@ -23,6 +23,9 @@ DEFAULT_MAX_RECORD = "64MiB"
 DEFAULT_TIMEOUT_S = 1800.0
 DEFAULT_QUARANTINE_LIMIT = 0.001
 MODES = ("streaming", "batch")
+PER_PARTITION = "partition"
+DEFAULT_FILE_SIZE = "256MB"  # of commands
+_MIN_FILE_BYTES = 1000
 
 SettingValue = str | int | float | bool | None
 _DECLARED = "setting"
@@ -95,6 +98,11 @@ def _check_merge(value: object, name: str) -> None:
         check_flag(value, name)
 
 
+def _check_file_size(value: Any, name: str) -> None:
+    if value != PER_PARTITION and parse_size(value, name) < _MIN_FILE_BYTES:
+        raise UsageError(f"{name}: expected at least 1kB, or {PER_PARTITION!r}, got {value!r}")
+
+
 def choice(*names: str) -> Kind:
     """Return the kind of a setting that takes one of these names."""
 
@@ -113,6 +121,7 @@ def integer(low: int, high: int | None = None, metavar: str = "NUMBER") -> Kind:
 
 
 SIZE = Kind(parse_size, "SIZE")
+FILE_SIZE = Kind(_check_file_size, "SIZE")
 SHARE = Kind(parse_fraction, "SHARE")
 SECONDS = Kind(check_seconds, "SECONDS", float)
 FLAG = Kind(check_flag, "", bool)
@@ -221,6 +230,13 @@ class RunSettings:
         None, SIZE, "The input is cut into partitions of at most this size, measured uncompressed, e.g. 32MB.",
         default_text="32 MiB", scope=Scope.DOCUMENTS, in_recipes=True,
     )  # fmt: skip
+    file_size: str | int | None = setting(
+        None, FILE_SIZE,
+        "Size of output files, measured before compression, e.g. 1GB. Neighbours are joined and large ones cut at "
+        "document boundaries that do not depend on memory or workers; partition: one file for each partition.",
+        default_text="256MB; in Python, one file for each partition",
+        scope=Scope.DOCUMENTS, in_recipes=True, changes_output=True,
+    )  # fmt: skip
     fresh: bool = setting(
         False, FLAG, "Delete what an earlier run wrote to OUT and start again. Other files are not touched.",
         scope=Scope.DOCUMENTS, is_resumed=False,
@@ -328,6 +344,11 @@ class RunSettings:
         return "default" if getattr(self, name) == default else "user"
 
     @property
+    def file_bytes(self) -> int | None:
+        """The size of output files; None: one for each partition."""
+        return None if self.file_size in (None, PER_PARTITION) else parse_size(self.file_size or 0)
+
+    @property
     def max_record_bytes(self) -> int:
         return parse_size(self.max_record)
 
@@ -381,7 +402,14 @@ def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
         for s in SETTINGS.values()
         if s.changes_output
     }
-    return {name: parse_size(value) if SETTINGS[name].kind is SIZE else value for name, value in chosen_values.items()}
+    return {name: _normalized(SETTINGS[name].kind, value) for name, value in chosen_values.items()}
+
+
+def _normalized(kind: Kind, value: Any) -> SettingValue:
+    """Return the same value for the same meaning, however it was written."""
+    if kind is FILE_SIZE and value in (None, PER_PARTITION):
+        return None
+    return parse_size(value) if kind in (SIZE, FILE_SIZE) else value
 
 
 # -- the record of one run --------------------------------------------------------------------------------------------

@@ -80,12 +80,16 @@ class CommitPartition:
 
 
 @dataclass(frozen=True)
-class ReplaceFile:
-    """Put a rewritten output file in the place of an older one."""
+class ReplaceFiles:
+    """Replace output files that follow each other by others with the same documents.
+
+    `names`: of the new files; empty: after the old ones.
+    """
 
     partition: int
-    old: str
-    file: StagedFile
+    old: list[str]
+    files: list[StagedFile]
+    names: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ Action = (
     | StopWorker
     | KillWorker
     | CommitPartition
-    | ReplaceFile
+    | ReplaceFiles
     | DiscardFiles
     | Note
 )

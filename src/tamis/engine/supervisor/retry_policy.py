@@ -47,7 +47,7 @@ SMALL_RECORD_BYTES = 1 << 20
 _NO_MACHINE_BYTES = 1 << 47  # the addresses of one process: a request beyond it is a wrong size, not a need
 _SIGKILL = 9
 _FAULTS = (FailureKind.ERROR, FailureKind.CRASH, FailureKind.TIMEOUT)
-_MOST_FAILURES = {Mode.RECAST: 3, Mode.QUARANTINE: 5}  # of units that run no stage: then the run ends
+_MOST_FAILURES = {Mode.REWRITE: 3, Mode.QUARANTINE: 5}  # of units that run no stage: then the run ends
 
 
 class RetryAction(StrEnum):
@@ -176,9 +176,9 @@ class RetryPolicy:
             return RetryDecision(RetryAction.FAIL, unit)
         if unit.mode is Mode.FEED:
             return _decide_feed(unit, kind, error, had_all)
-        if kind is FailureKind.SETUP and unit.mode is not Mode.RECAST:
+        if kind is FailureKind.SETUP and unit.mode is not Mode.REWRITE:
             return RetryDecision(RetryAction.FAIL, unit)
-        if kind is FailureKind.MEMORY and unit.mode is not Mode.RECAST:
+        if kind is FailureKind.MEMORY and unit.mode is not Mode.REWRITE:
             return _decide_memory(unit, report, had_all or unit.alone)
         return _decide_failure(unit, replace(report, kind=kind), is_clean)
 

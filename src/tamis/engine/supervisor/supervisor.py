@@ -10,7 +10,7 @@ with a unit (memory_arbiter.py). One rule for failures: every retry changes some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from tamis.engine.supervisor.recovery import Recovery
 from tamis.engine.supervisor.retry_policy import RetryPolicy, judge_death
 from tamis.engine.supervisor.shutdown import Shutdown
 from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunStatus, Worker, WorkerState
-from tamis.engine.supervisor.units import Mode, Recast, Unit
+from tamis.engine.supervisor.units import Mode, Rewrite, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
@@ -128,12 +128,12 @@ class Supervisor:
 
     def join_schemas(self, schemas: list[str]) -> None:
         """Have a worker join the schemas of output files into `schema`."""
-        self.queue.add_recast(Recast(join=schemas))
+        self.queue.add_rewrite(Rewrite(schemas=schemas))
 
-    def recast(self, schema: str, names: list[str], folder: str) -> None:
-        """Rewrite these output files with the schema of the whole run."""
-        for name in names:
-            self.queue.add_recast(Recast(schema=schema, path=f"{folder}/{name}", old=name))
+    def rewrite(self, work: Sequence[Rewrite]) -> None:
+        """Rewrite output files: with the schema of the whole run, or of another size."""
+        for rewrite in work:
+            self.queue.add_rewrite(rewrite)
 
     # -- events about the run -----------------------------------------------------------------------------------------
     def _on_tick(self, event: Tick, now_s: float) -> list[Action]:
@@ -251,8 +251,8 @@ class Supervisor:
             for waiting in self._unproven.prove(book.name for book in report.ledger.stages if book.into.n):
                 self.queue.requeue(waiting)
         actions = self._recycle(worker, report) + self._alerts.after_unit(worker)
-        if unit.recast is not None:
-            return actions + self._finish_recast(unit, report) + self.dispatcher.dispatch(now_s)
+        if unit.rewrite is not None:
+            return actions + self._finish_rewrite(unit, report) + self.dispatcher.dispatch(now_s)
         if unit.partition not in self.queue.partitions:  # given up because of another of its units
             actions += [DiscardFiles(report.made_paths), *self.queue.scratch.free(unit.scratch_paths)]
         else:
@@ -359,12 +359,12 @@ class Supervisor:
         self.health.forget(worker, has_heir=True)
         return [*notes, reason, *self.pool.retire(worker)]
 
-    def _finish_recast(self, unit: Unit, report: Done) -> list[Action]:
-        assert unit.recast is not None
-        if unit.recast.join:
+    def _finish_rewrite(self, unit: Unit, report: Done) -> list[Action]:
+        assert unit.rewrite is not None
+        if unit.rewrite.schemas:
             self.schema = report.schema
             return []
-        return [self.queue.replace_file(unit, report)]
+        return [self.queue.replace_files(unit, report)]
 
 
 _Handler = Callable[[Supervisor, Any, float], list[Action]]

@@ -32,7 +32,7 @@ class Mode(StrEnum):
     RUN = "run"  # read, run the segment's stages, write
     FEED = "feed"  # decode a file that cannot be entered in the middle, hand out blocks
     QUARANTINE = "quarantine"  # set the records aside with a reason, without running any stage
-    RECAST = "recast"  # rewrite a committed Parquet file with the schema of the whole run
+    REWRITE = "rewrite"  # write committed output files again: with the schema of the whole run, or of another size
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,35 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Recast:
-    """The schemas of files to `join` into one.
+class Regroup:
+    """Other files of the same records.
 
-    Or one file to write again: its `path`, the `schema` for it, its `old` name.
+    `cuts`: where another file begins, in bytes of the records before compression. `names`: of the new files. The others
+    are of the old files together.
     """
 
-    join: list[str] = field(default_factory=list)
-    schema: str = ""
-    path: str = ""
-    old: str = ""
+    cuts: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    n_rows: int = 0
+    content: str = ""
+    data_bytes: int = 0
+    schema: str | None = None
+    observed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Work on committed output files.
+
+    `schemas`: of files, to be joined into one. Else files to write again, one after the other: their `paths` and `old`
+    names; `union`: the schema and facts of the run, if they are to have these.
+    """
+
+    schemas: list[str] = field(default_factory=list)
+    union: str = ""
+    paths: list[str] = field(default_factory=list)
+    old: list[str] = field(default_factory=list)
+    regroup: Regroup | None = None
 
 
 @dataclass
@@ -89,7 +108,7 @@ class Unit:
     handover: str = ""  # scratch file with the batch, for segments after the first
     handover_check: str = ""  # its checksum
     handover_rows: tuple[int, int] = (0, TO_END)
-    recast: Recast | None = None  # for Mode.RECAST
+    rewrite: Rewrite | None = None  # for Mode.REWRITE
     describe: bool = False  # tell the row groups of its file instead of reading it
     probe: bool = False  # measure what each stage keeps: its worker is under suspicion
     trial: str = ""  # try this stage on documents one by one first: it has failed on everything so far

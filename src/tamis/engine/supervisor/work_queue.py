@@ -14,10 +14,19 @@ from collections.abc import Iterable, Sequence
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, RowsTooLarge, StreamTooLarge
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFile
+from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFiles
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Partition, counts_of
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Mode, Piece, PieceKind, Recast, Unit, halves, remaining_pieces
+from tamis.engine.supervisor.units import (
+    MIN_ROWS_BYTES,
+    Mode,
+    Piece,
+    PieceKind,
+    Rewrite,
+    Unit,
+    halves,
+    remaining_pieces,
+)
 
 _MAX_RATIO = 1000.0  # decoded bytes per compressed byte, whatever one file says
 
@@ -117,11 +126,11 @@ class WorkQueue:
             self._n_partitions += 1
         return unit
 
-    def add_recast(self, recast: Recast) -> None:
-        """Queue a unit that joins schemas or rewrites an output file; it belongs to no partition."""
+    def add_rewrite(self, rewrite: Rewrite) -> None:
+        """Queue a unit that joins schemas or rewrites output files; it belongs to no partition."""
         unit = self.new_unit([Piece(0, PieceKind.START, "", 0, 1)])
         self.partitions.pop(unit.partition)
-        unit.mode, unit.recast = Mode.RECAST, recast
+        unit.mode, unit.rewrite = Mode.REWRITE, rewrite
         self.segments[0].append(unit)
 
     def add_block(self, feed: Unit, piece: Piece, n_bytes: int, compressed_bytes: int) -> None:
@@ -260,11 +269,12 @@ class WorkQueue:
         numbers = [number for number, partition in self.partitions.items() if partition.n_done]
         return [action for number in numbers for action in self._commit(number)]
 
-    def replace_file(self, unit: Unit, report: Done) -> ReplaceFile:
-        """Replace a committed output file by the one that a recast wrote."""
-        assert unit.recast is not None
+    def replace_files(self, unit: Unit, report: Done) -> ReplaceFiles:
+        """Replace committed output files by those that a unit wrote."""
+        assert unit.rewrite is not None
         self.n_committing += 1
-        return ReplaceFile(unit.id, unit.recast.old, report.files[0])
+        regroup = unit.rewrite.regroup
+        return ReplaceFiles(unit.id, unit.rewrite.old, report.files, regroup.names if regroup is not None else [])
 
     def commit_ended(self, n_bytes: int = 0) -> None:
         """Record that a commit is through, or failed."""

@@ -60,6 +60,7 @@ from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
+from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
@@ -111,7 +112,7 @@ class UnitRunner:
         base = os.path.join(self.config.staged, f"u{mark}")
         started_s, self._setup_s = time.perf_counter(), 0.0
         self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
-        doing.note(WRITING if unit.mode is Mode.RECAST else READING)
+        doing.note(WRITING if unit.mode is Mode.REWRITE else READING)
         try:
             report = self._run_mode(unit, mark, base, send, wait)
             if self.config.output_url:
@@ -158,8 +159,8 @@ class UnitRunner:
             return feed(unit, blocks, self.config, base, send, wait, self._columns())
         if unit.mode is Mode.QUARANTINE:
             return self._quarantine(unit, base)
-        if unit.mode is Mode.RECAST:
-            return self._recast(unit, base)
+        if unit.mode is Mode.REWRITE:
+            return self._rewrite(unit, base)
         return self._process(unit, base, send)
 
     def _count_failures(self, unit: Unit, failed: StageFailure) -> int:
@@ -481,13 +482,16 @@ class UnitRunner:
     def _is_declared(self) -> bool:
         return self.config.output.schema is not None and self.config.output.format in TABLES
 
-    def _recast(self, unit: Unit, base: str) -> Done:
-        recast = unit.recast
-        assert recast is not None
-        if recast.join:
-            return Done(schema=output.join_files(recast.join, list(self.config.output.fields or ())))
-        staged = output.recast_table(recast.path, base + ".out", recast.schema, self.config.output, self._model())
-        return Done(staged.rows, staged.n_bytes or 0, files=[staged])
+    def _rewrite(self, unit: Unit, base: str) -> Done:
+        work, spec = unit.rewrite, self.config.output
+        assert work is not None
+        if work.schemas:
+            return Done(schema=output.join_files(work.schemas, list(spec.fields or ())))
+        if work.regroup is not None:
+            files = regroup(work.paths, work.regroup, base, spec)
+        else:
+            files = [output.recast_table(work.paths[0], base + ".out", work.union, spec, self._model())]
+        return Done(sum(f.rows for f in files), sum(f.n_bytes or 0 for f in files), files=files)
 
 
 def _kind_of_failure(cause: BaseException) -> FailureKind:

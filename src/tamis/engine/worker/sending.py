@@ -38,10 +38,13 @@ def object_name(unit: Unit, extension: str, index: int) -> str:
 
     A rewritten file is named after the one it replaces.
     """
-    if unit.mode is Mode.RECAST:
-        assert unit.recast is not None
-        old = os.path.basename(unit.recast.path).removesuffix(f".{extension}")
-        return f"{old.partition('.r-')[0]}.r-{os.urandom(4).hex()}.{extension}"
+    if unit.mode is Mode.REWRITE:
+        assert unit.rewrite is not None
+        if unit.rewrite.regroup is not None and unit.rewrite.regroup.names:
+            return unit.rewrite.regroup.names[index]
+        old = os.path.basename(unit.rewrite.paths[0]).removesuffix(f".{extension}")
+        part = f".c{index}" if index else ""
+        return f"{old.partition('.r-')[0]}{part}.r-{os.urandom(4).hex()}.{extension}"
     piece = unit.pieces[0]
     name = f"part-{piece.file:06d}-{piece.start:015d}"
     if unit.segment and unit.handover_rows[0]:

@@ -60,11 +60,13 @@ def write_documents(
         file = _write_columns(batches, path, ledger)
     else:
         file = _write_table(batches, path, spec, ledger, model)
-    n_bytes = os.path.getsize(path)
-    ledger.written_bytes += n_bytes
+    ledger.written_bytes += os.path.getsize(path)
     n_rows = ledger.content.n - before[0]
-    content = (ledger.content.identity - before[1]) % (1 << 128)
-    return [replace(file, rows=n_rows, n_bytes=n_bytes, content=f"{content:032x}")]
+    return [_described(file, n_rows, ledger.content.identity - before[1])]
+
+
+def _described(file: StagedFile, n_rows: int, content: int) -> StagedFile:
+    return replace(file, rows=n_rows, n_bytes=os.path.getsize(file.path), content=f"{content % (1 << 128):032x}")
 
 
 def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger) -> list[StagedFile]:
@@ -101,16 +103,16 @@ def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[Stage
 
 
 def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
-    name = spec.format if spec.format in registry.LINES else "jsonl"
+    name, data_bytes = spec.format if spec.format in registry.LINES else "jsonl", 0
     with StreamWriter(files.fresh(path), spec.codec) as file:
         for batch in batches:
             written = registry.load_line_format(name).written_lines(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
             _count_lengths(ledger, written.lengths)
             for piece in written.pieces:
-                file.write(piece)
+                data_bytes += file.write(piece)
     extension = spec.extension if spec.format == name else name
-    return StagedFile(path, FileKind.OUTPUT, extension=extension, joins=True)
+    return StagedFile(path, FileKind.OUTPUT, extension=extension, joins=True, data_bytes=data_bytes)
 
 
 def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
@@ -162,16 +164,22 @@ def _write_table(
         target, fitting, facts = _unify(batches, list(spec.fields or ()))
     file_schema = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     name = spec.format if spec.format in registry.TABLES else "parquet"
+    data_bytes = 0
     with registry.load_table_format(name).TableWriter(
         files.fresh(path), file_schema, compression=spec.compression
     ) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
-            _count_lengths(ledger, row_bytes(table))
+            lengths = row_bytes(table)
+            data_bytes += int(lengths.sum())
+            _count_lengths(ledger, lengths)
             writer.write(table if file_schema is target else to_output_schema(table, file_schema))
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
-    return StagedFile(path, FileKind.OUTPUT, extension=extension, schema=json.dumps(to_json(target)), observed=observed)
+    schema = json.dumps(to_json(target))
+    return StagedFile(
+        path, FileKind.OUTPUT, extension=extension, schema=schema, observed=observed, data_bytes=data_bytes
+    )
 
 
 def _unify(
@@ -249,20 +257,15 @@ def recast_table(
     target = from_json(json.loads(plain))
     rows = registry.load_table_format(spec.format)
     info = rows.describe(path)
-    content = 0
+    content = data_bytes = 0
     file_schema = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     with rows.TableWriter(files.fresh(target_path), file_schema, compression=spec.compression) as writer:
         for _, table in rows.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
+            data_bytes += int(row_bytes(cast).sum())
             writer.write(cast if file_schema is target else to_output_schema(cast, file_schema))
-    return StagedFile(
-        target_path,
-        FileKind.OUTPUT,
-        info.n_rows,
-        os.path.getsize(target_path),
-        spec.extension,
-        f"{content % (1 << 128):032x}",
-        plain,
-        observed,
+    file = StagedFile(
+        target_path, FileKind.OUTPUT, extension=spec.extension, schema=plain, observed=observed, data_bytes=data_bytes
     )
+    return _described(file, info.n_rows, content)

@@ -35,7 +35,7 @@ from tamis.engine.schema import (
     RetractRecord,
     WriterRecord,
 )
-from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
+from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.errors import RunConflict, StoreError
 from tamis.stores.s3 import Bucket, Taken, check_conditions
 from tamis.stores.uploads import Upload, put_file, send
@@ -197,7 +197,7 @@ class BucketOutput:
                 self.bucket.delete(self._key(name))
 
     # -- committing ---------------------------------------------------------------------------------------------------
-    def commit(self, group: Sequence[CommitPartition | ReplaceFile], quarantine: str, log: CommitLog) -> None:
+    def commit(self, group: Sequence[CommitPartition | ReplaceFiles], quarantine: str, log: CommitLog) -> None:
         """Commit a group to the bucket, like commit.commit_group.
 
         Raise StoreError if the store does not answer, or if another run committed first.
@@ -207,9 +207,9 @@ class BucketOutput:
         local: list[tuple[str, str]] = []
         old: list[str] = []
         for job in group:
-            if isinstance(job, ReplaceFile):
-                records.append(ReplaceRecord(job.old, self._sent(job.file, job.file.name)))
-                old.append(job.old)
+            if isinstance(job, ReplaceFiles):
+                records.append(ReplaceRecord(job.old, [self._sent(file, file.name) for file in job.files]))
+                old += job.old
                 continue
             committed = []
             for file, i in numbered(in_order(job.files)):

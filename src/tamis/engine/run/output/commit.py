@@ -25,9 +25,9 @@ from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import CommitLog
-from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
+from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, replacement_names
 from tamis.engine.schema import CommitOrReplace, CommitRecord, CommittedFile, FileKind, ReplaceRecord
-from tamis.engine.supervisor.actions import CommitPartition, Committed, ReplaceFile
+from tamis.engine.supervisor.actions import CommitPartition, Committed, ReplaceFiles
 from tamis.errors import TamisError
 
 _MAX_GROUP = 64
@@ -45,12 +45,12 @@ class Committer:
     ) -> None:
         """Create the committer. `remote`: the output, if it is in a bucket."""
         self.output, self.quarantine, self.log, self._wake, self._remote = output, quarantine, log, wake, remote
-        self._jobs: queue.SimpleQueue[CommitPartition | ReplaceFile | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[CommitPartition | ReplaceFiles | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
         self._thread.start()
 
-    def submit(self, action: CommitPartition | ReplaceFile) -> None:
+    def submit(self, action: CommitPartition | ReplaceFiles) -> None:
         self._jobs.put(action)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Committer:
             if last:
                 return
 
-    def _commit(self, group: list[CommitPartition | ReplaceFile]) -> None:
+    def _commit(self, group: list[CommitPartition | ReplaceFiles]) -> None:
         try:
             if self._remote is not None:
                 self._remote.commit(group, self.quarantine, self.log)
@@ -107,7 +107,7 @@ class Committer:
             self.results.put(Committed(job.partition, covered, _bytes(job)))
 
 
-def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quarantine: str, log: CommitLog) -> None:
+def commit_group(group: list[CommitPartition | ReplaceFiles], output: str, quarantine: str, log: CommitLog) -> None:
     records: list[CommitOrReplace] = []
     staged: list[str] = []
     replaced: list[str] = []
@@ -121,12 +121,11 @@ def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quaran
             records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
             staged += [f.path for f in job.files if f.kind is not FileKind.LISTED]
         else:
-            file = _publish(
-                job.file, check_name(rewritten_name(job.old, job.file.extension)), output, quarantine, folders
-            )
-            records.append(ReplaceRecord(job.old, file))
-            staged.append(job.file.path)
-            replaced.append(os.path.join(output, job.old))
+            names = [check_name(name) for name in replacement_names(job)]
+            new = [_publish(f, name, output, quarantine, folders) for f, name in zip(job.files, names, strict=True)]
+            records.append(ReplaceRecord(job.old, new))
+            staged += [f.path for f in job.files]
+            replaced += [os.path.join(output, check_name(name)) for name in job.old]
     for folder in folders:
         files.sync_folder(folder)
     log.append(records)
@@ -157,8 +156,9 @@ def _joined(files: list[StagedFile]) -> list[StagedFile]:
             continue
         _append(file.path, last.path)
         content = (int(last.content or "0", 16) + int(file.content or "0", 16)) % (1 << 128)
-        n_bytes = (last.n_bytes or 0) + (file.n_bytes or 0)
-        joined[-1] = replace(last, rows=last.rows + file.rows, n_bytes=n_bytes, content=f"{content:032x}")
+        n_bytes, data = (last.n_bytes or 0) + (file.n_bytes or 0), (last.data_bytes or 0) + (file.data_bytes or 0)
+        rows = last.rows + file.rows
+        joined[-1] = replace(last, rows=rows, n_bytes=n_bytes, content=f"{content:032x}", data_bytes=data)
     return joined
 
 
@@ -197,6 +197,5 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _bytes(job: CommitPartition | ReplaceFile) -> int:
-    staged = job.files if isinstance(job, CommitPartition) else [job.file]
-    return sum(f.n_bytes or 0 for f in staged)
+def _bytes(job: CommitPartition | ReplaceFiles) -> int:
+    return sum(f.n_bytes or 0 for f in job.files)

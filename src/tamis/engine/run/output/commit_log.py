@@ -129,7 +129,8 @@ class FileTable:
         table = cls()
         for record in records:
             if isinstance(record, ReplaceRecord):
-                table.discard(record.old)
+                for name in record.old:
+                    table.discard(name)
             for file in record.files:
                 table.add(file)
         return table

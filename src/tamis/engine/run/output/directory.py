@@ -305,7 +305,7 @@ class RunDir(files.Closing):
         self._finish_retracting()
         past = Past(self)
         differences: dict[str, str] = {}  # of committed files from what was committed
-        contents: dict[str, int] = {}  # of files that may be replaced (those with a schema)
+        contents: dict[str, int] = {}  # of files that may be replaced by others of another schema
         replaced: set[str] = set()
         for record in self.log.read(repair=True):
             if isinstance(record, CommitRecord):
@@ -315,8 +315,11 @@ class RunDir(files.Closing):
                     coverage.add(*covered)
                 past.n_files += sum(file.kind in (FileKind.OUTPUT, FileKind.LISTED) for file in record.files)
             else:
-                replaced.add(self.own_name(record.old))
-                past.ledger.content.add(0, int(record.file.content or "0", 16) - contents.pop(record.old, 0))
+                replaced |= {self.own_name(name) for name in record.old}
+                past.n_files += len(record.files) - len(record.old)
+                if any(file.schema is not None for file in record.files):  # their records may have another form
+                    after = sum(int(file.content or "0", 16) for file in record.files)
+                    past.ledger.content.add(0, after - sum(contents.pop(name, 0) for name in record.old))
             for file in record.files:
                 if file.is_output:
                     self.own_name(file.name)

@@ -92,7 +92,7 @@ def join_shards(base: str, target: RunDir, differences: Differences, may_hold_ot
     for shard in shards:
         with _opened(base, shard) as run_dir:
             _checked(run_dir, shard)
-            replaced = {r.old for r in run_dir.log.read() if isinstance(r, ReplaceRecord)}
+            replaced = {name for r in run_dir.log.read() if isinstance(r, ReplaceRecord) for name in r.old}
             records += [_moved(record, run_dir, target, replaced) for record in run_dir.log.read()]
     target.write_plan(replace(plan, shard=""))
     target.write_steps(steps)
@@ -188,7 +188,7 @@ def _moved(record: CommitOrReplace, source: RunDir, target: RunDir, replaced: se
             _move_output(file, source, target, is_replaced=file.name in replaced)
         elif file.kind is not FileKind.LISTED:
             _move_side_file(file, source, target)
-    return ReplaceRecord(record.old, moved[0]) if isinstance(record, ReplaceRecord) else replace(record, files=moved)
+    return ReplaceRecord(record.old, moved) if isinstance(record, ReplaceRecord) else replace(record, files=moved)
 
 
 def _move_output(file: CommittedFile, source: RunDir, target: RunDir, is_replaced: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.actions import CommitPartition
+from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.errors import RunConflict
 
 
@@ -71,6 +71,23 @@ def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
     if index:
         name += f"-{index}"
     return check_name(f"{name}.{file.extension}")
+
+
+def replacement_names(job: ReplaceFiles) -> list[str]:
+    """Return the names of the files that replace others; they differ from the old names, as both exist for a moment."""
+    if job.names:
+        return job.names
+    names = [rewritten_name(job.old[0], job.files[0].extension)]
+    return names + [cut_name(job.old[0], i, file.extension) for i, file in enumerate(job.files[1:], 1)]
+
+
+def cut_name(old: str, number: int, extension: str) -> str:
+    """Return the name of a further part of a file that is cut.
+
+    >>> cut_name("part-000001-000000000000000.jsonl.gz", 2, "jsonl.gz")
+    'part-000001-000000000000000.c2.jsonl.gz'
+    """
+    return f"{old.removesuffix(f'.{extension}')}.c{number}.{extension}"
 
 
 _REWRITTEN = re.compile(r"\.r([0-9]*)$")
