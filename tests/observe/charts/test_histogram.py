@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pytest
+from scipy.special import erfinv
+
+from tamis.engine.histograms import Histogram
 from tamis.engine.schema import Manifest
+from tamis.engine.worker import binning
 from tamis.observe.charts.histogram import Axis, Bars, histogram_chart
-from tamis.observe.charts.run_charts import scores_of
+from tamis.observe.charts.run_charts import count_hidden_scores, scores_of
 from tamis.observe.snapshot import Snapshot
 from tests.support.markup_check import parsed, texts, titles
 
@@ -55,9 +62,50 @@ def test_open_ends_and_what_is_no_number() -> None:
 
 def test_a_threshold_is_marked() -> None:
     assert 'class="limit" d="M500 0V120"' in histogram_chart("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[0.5])
-    assert "limit" not in histogram_chart("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[7.0])
+    far = histogram_chart("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[7.0])
+    assert 'class="limit"' not in far
+    assert "limit 7 is above" in far
     both = histogram_chart("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[0.25, 0.75, float("nan"), float("inf")])
     assert both.count('class="limit"') == 2
+
+
+def test_the_axis_reaches_to_a_threshold_near_the_values() -> None:
+    drawn = histogram_chart("x", [Bars("s", [[100.0, 200.0, 1], [200.0, 400.0, 2]])], marks=[50.0])
+    assert 'class="limit" d="M0 0V120"' in drawn
+    assert histogram_chart("x", [Bars("s", [[0.0, 0.1, 1]])], marks=[0.3]).count('class="limit"') == 1
+
+
+QUANTILES = (np.arange(20_000) + 0.5) / 20_000
+NORMAL = np.sqrt(2) * erfinv(2 * QUANTILES - 1)
+SAMPLES = {
+    "lengths of words": 16 + 3 * NORMAL,
+    "lengths of documents": np.exp(7 + 1.2 * NORMAL),
+    "counts": np.round(np.exp(2.3 + 0.8 * NORMAL)),
+    "small counts": np.round(20 * QUANTILES),
+    "shares": 0.5 + 0.1 * NORMAL,
+    "means": 0.9 + 0.2 * NORMAL,
+    "rates": -np.log(1 - QUANTILES) / 5,
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_data_with_one_maximum_are_drawn_with_one(name: str) -> None:
+    histogram = Histogram()
+    binning.count(SAMPLES[name], histogram)
+    drawn = histogram_chart("x", [Bars("s", histogram.bins())])
+    bars = [e for e in parsed(drawn).iter("rect") if e.attrib.get("class") == "fill k0"]
+    heights = [float(e.attrib["height"]) for e in bars]
+    assert len(heights) > 8
+    top = heights.index(max(heights))
+    slack = 1.5  # of 114: quantiles fall into a bin by whole numbers
+    assert all(a <= b + slack for a, b in pairwise(heights[: top + 1])), heights
+    assert all(a + slack >= b for a, b in pairwise(heights[top:])), heights
+
+
+def test_the_area_of_a_bar_is_its_count() -> None:
+    drawn = histogram_chart("x", [Bars("s", [[0.0, 0.25, 100], [0.25, 1.0, 300]])])
+    low, high = (float(e.attrib["height"]) for e in parsed(drawn).iter("rect") if e.attrib.get("class") == "fill k0")
+    assert low == high
 
 
 def test_scores_of_a_run_show_the_limits_of_their_rules() -> None:
@@ -67,6 +115,13 @@ def test_scores_of_a_run_show_the_limits_of_their_rules() -> None:
         ((name, drawn),) = scores_of(run)
         assert name == "x (s)"
         assert [e.attrib["d"] for e in parsed(drawn).iter("path") if e.attrib["class"] == "limit"] == places
+
+
+def test_scores_that_are_not_drawn_are_counted() -> None:
+    table = {"stage": "s", "kind": "score", "bins": [[0.5, 1.0, 1]]}
+    run = Snapshot(Path("run"), manifest=Manifest(histograms=[{**table, "name": f"x{i}"} for i in range(30)]))
+    assert len(scores_of(run)) + count_hidden_scores(run) == 30
+    assert count_hidden_scores(run) > 0
 
 
 def test_nothing_and_nonsense() -> None:

@@ -1,7 +1,8 @@
 """Histograms: bars over bins, several sets over each other (documents that came in, documents that were kept).
 
-Shares are on an even axis, everything else on one by powers of two. Bins may have gaps between them (nothing fell
-there) and open ends. Bins too narrow to be seen are drawn together.
+Shares are on an even axis, everything else on one by powers of two. The area of a bar, not its height, is the count:
+bins differ in width, and a wide one is not a peak. Bins may have gaps between them (nothing fell there) and open ends.
+Bins too narrow to be seen are drawn together.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tamis.observe.charts.svg import WIDTH, Key, coordinate, count_text, figure,
 
 MAX_BINS = 700
 _NARROW = 1 / 80  # of the width
+_FINE_BEGIN, _FINE_END = 1 / 16, 16.0  # where recorded bins are finer than four per power of two
+_REACH = 4.0  # a threshold up to this multiple of the largest value is on the axis
 _HEIGHT = 120
 _ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.25, 2.0)
 _N_NAMES = 5
@@ -63,16 +66,20 @@ def histogram_chart(
 ) -> str:
     """Draw a histogram; return "" if nothing was counted.
 
-    `marks`: thresholds to show, as far as they are inside the range.
+    `marks`: thresholds to show. One that is far from all values is named below the chart.
     """
     known = [_known(s.bins) for s in sets]
     every = [b for bins in known for b in bins]
     if not every:
         return ""
-    axis = _axis(every)
+    marks = [float(mark) for mark in marks if _end(mark) is not None]
+    if not (axis := _axis(every, marks)).even:
+        every = _coarsen(every)
+        axis = _axis(every, marks)
     groups = _groups(every, axis)
     counts = [_counts(bins, groups) for bins in known]
-    most = max(n for count in counts for n in count)
+    widths = [_place(start, end, axis)[1] for start, end in groups]
+    most = max(n / width for count in counts for n, width in zip(count, widths, strict=True))
     parts = []
     for i, (bars, count) in enumerate(zip(sets, counts, strict=True)):
         inset = 0.06 + 0.16 * i  # a set in front is narrower: both stay visible
@@ -82,25 +89,57 @@ def histogram_chart(
         parts.append(_hit(_place(start, end, axis), [f"{show(start)} to {show(end)}", *figures]))
     parts += _draw_marks(marks, axis)
     keys = [Key(s.kind, s.name, f"{sum(b[2] for b in bins):,.0f}") for s, bins in zip(sets, known, strict=True)]
-    odd = sum(_count_odd(s.bins) for s in sets)
+    notes = [
+        f"The limit {show(mark)} is {'below' if mark < axis.low else 'above'} all values shown."
+        for mark in marks
+        if not axis.low <= mark <= axis.high
+    ]
+    if odd := sum(_count_odd(s.bins) for s in sets):
+        notes.append(f"{odd:,.0f} are no numbers and not shown.")
     svg = (
         f'<svg class="alone" role="img" aria-label="{text(label)}" width="100%" height="{_HEIGHT + 20}">'
         f'<svg width="100%" height="{_HEIGHT}" viewBox="0 0 {WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
         f'<path class="base" d="M0 {_HEIGHT}H{WIDTH}"/>{"".join(parts)}</svg>{_names(axis, show)}</svg>'
     )
-    return figure(svg, keys, f"{odd:,.0f} are no numbers and not shown." if odd else "")
+    return figure(svg, keys, " ".join(notes))
 
 
-def _axis(bins: Sequence[Bin]) -> Axis:
+def _axis(bins: Sequence[Bin], marks: Sequence[float]) -> Axis:
     """Return an even axis for shares, from zero to a round end, so that charts can be compared.
 
-    Other values: an axis from the lowest to the highest.
+    Other values: an axis from the lowest to the highest. It reaches to thresholds that are not far from the values.
     """
     low, high = min(b[0] for b in bins), max(b[1] for b in bins)
-    if low >= -2 and high <= 2:
+    reach = _REACH * max(abs(low), abs(high))
+    even = low >= -2 and high <= 2
+    near = [mark for mark in marks if abs(mark) <= reach and (not even or abs(mark) <= 2)]
+    low, high = min([low, *near]), max([high, *near])
+    if even:
         end = next(e for e in _ENDS if e >= high)
         return Axis(0.0 if low >= 0 else -next(e for e in _ENDS if e >= -low), end if high > 0 else 0.0, True)
     return Axis(low, high, False)
+
+
+def _coarsen(bins: Sequence[Bin]) -> list[Bin]:
+    """Return bins that are alike on an axis by powers of two: four from one power to the next.
+
+    Bins are recorded finer up to 16 (engine/histograms.py), so that joining them splits none. Whole numbers fill only
+    every fourth of those; they get bins of one, or the empty ones would make the others look crowded.
+    """
+    small = [low for low, _, _ in bins if 0 <= low < _FINE_END]
+    unit = 1.0 if all(low == int(low) for low in small) else 0.0
+    return [(*_coarse_ends(low, high, unit), n) for low, high, n in bins]
+
+
+def _coarse_ends(low: float, high: float, unit: float) -> tuple[float, float]:
+    if low < 0:
+        start, end = _coarse_ends(-high, -low, unit)
+        return -end, -start
+    if not (_FINE_BEGIN <= low or unit) or low >= _FINE_END:
+        return low, high
+    width = max(2.0 ** math.floor(math.log2(low)) / 4 if low else 0.0, unit)
+    start = math.floor(low / width) * width
+    return start, max(high, start + width)
 
 
 def _draw_bars(
@@ -111,13 +150,13 @@ def _draw_bars(
     axis: Axis,
     inset: float,
 ) -> list[str]:
-    """Return the bars of one set; `most`: the count of a full bar, `inset`: share of the width free at each side."""
+    """Return the bars of one set; `most`: count per width of a full bar, `inset`: share of it free at each side."""
     rects = []
     for (start, end), n in zip(groups, count, strict=True):
         if not n:
             continue
         left, wide = _place(start, end, axis)
-        tall = max(n / most * (_HEIGHT - 6), 1.0)
+        tall = max(n / wide / most * (_HEIGHT - 6), 1.0)
         rects.append(
             f'<rect class="fill {kind}" x="{coordinate(left + wide * inset)}" y="{coordinate(_HEIGHT - tall)}" '
             f'width="{coordinate(max(wide - 2 * (wide * inset), 0.5))}" height="{coordinate(tall)}"/>'
@@ -176,7 +215,7 @@ def _groups(bins: Sequence[Bin], axis: Axis) -> list[tuple[float, float]]:
     for low, high in sorted({(b[0], b[1]) for b in bins}):
         if groups and low < groups[-1][1]:  # bins of another kind over these: one bar
             groups[-1] = (groups[-1][0], max(groups[-1][1], high))
-        elif groups and axis.place(high) - axis.place(groups[-1][0]) < _NARROW:
+        elif groups and axis.place(low) - axis.place(groups[-1][0]) < _NARROW:
             groups[-1] = (groups[-1][0], high)
         else:
             groups.append((low, high))

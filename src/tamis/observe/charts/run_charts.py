@@ -171,7 +171,7 @@ def lengths_of(run: Snapshot) -> str:
 def scores_of(run: Snapshot) -> list[tuple[str, str]]:
     """Return (name, chart) of every recorded score, with the limits of the rules on it."""
     charts = []
-    for table in [t for t in _tables(run) if t.get("kind") == "score"][:MAX_HISTOGRAMS]:
+    for table in _score_tables(run)[:MAX_HISTOGRAMS]:
         name, stage = str(table.get("name", "")), str(table.get("stage", ""))
         limits = table.get("limits")
         marks = [x for x in limits[:_MAX_MARKS] if type(x) in (int, float)] if isinstance(limits, list) else []
@@ -179,6 +179,15 @@ def scores_of(run: Snapshot) -> list[tuple[str, str]]:
         if drawn:
             charts.append((name if stage in ("", name) else f"{name} ({stage})", drawn))
     return charts
+
+
+def count_hidden_scores(run: Snapshot) -> int:
+    """Return the number of recorded scores beyond those that `scores_of` draws."""
+    return max(0, len(_score_tables(run)) - MAX_HISTOGRAMS)
+
+
+def _score_tables(run: Snapshot) -> list[dict[str, Any]]:
+    return [table for table in _tables(run) if table.get("kind") == "score"]
 
 
 def _tables(run: Snapshot) -> list[dict[str, Any]]:

@@ -96,8 +96,13 @@ def _example(drop: Drop, k: int) -> str:
 
 def scores(facts: Facts) -> str:
     charts = run_charts.scores_of(facts.run)
+    if not charts:
+        return ""
     drawn = "".join(f"<div><h3>{text(name)}</h3>{chart}</div>" for name, chart in charts)
-    return f'<div class="devices many">{drawn}</div>' if drawn else ""
+    note = "The area of a bar is the number of documents; a line is a limit of a rule."
+    if n := run_charts.count_hidden_scores(facts.run):
+        note += f" {n:,} more scores are recorded in manifest.json."
+    return f'<p class="dim">{note}</p><div class="devices many">{drawn}</div>'
 
 
 def stages(facts: Facts) -> str:
