@@ -222,6 +222,21 @@ def move_folder(path: Path, final: Path) -> None:
     os.rename(path, final)
 
 
+def of_package(package: str, name: str) -> str | None:
+    """Return the path of a file of this name in an installed package; None if there is none.
+
+    Nothing of the package is imported.
+    """
+    from importlib import metadata
+
+    try:
+        installed = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        return None
+    paths = (os.fspath(file.locate()) for file in installed if file.name == name)
+    return next(filter(os.path.isfile, paths), None)
+
+
 def tail(path: Path, n_bytes: int = 4000) -> str:
     """Return the end of a log, for a message; an empty string if it cannot be read."""
     try:

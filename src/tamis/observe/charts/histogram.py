@@ -135,7 +135,7 @@ def _coarse_ends(low: float, high: float, unit: float) -> tuple[float, float]:
     if low < 0:
         start, end = _coarse_ends(-high, -low, unit)
         return -end, -start
-    if not (_FINE_BEGIN <= low or unit) or low >= _FINE_END:
+    if not (low >= _FINE_BEGIN or unit) or low >= _FINE_END:
         return low, high
     width = max(2.0 ** math.floor(math.log2(low)) / 4 if low else 0.0, unit)
     start = math.floor(low / width) * width

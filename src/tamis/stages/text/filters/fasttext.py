@@ -128,7 +128,7 @@ class FastTextQualityFilter(_ModelFilter):
 class FastTextLangId(_ModelFilter):
     """Language and its probability, as a text such as "[0.97, 'en']". Keeps scores of at least `min_langid_score`.
 
-    Without `model_path` the model that Tamis ships is used; of each text the first `max_bytes` are read (see
+    Without `model_path` the installed language model is used; of each text the first `max_bytes` are read (see
     docs/guides/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn"
     that label alone, in any case. A text without words that the model knows has "[0.0, 'unknown']".
     """

