@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,8 +15,8 @@ from tamis.video import memory_needed
 from tamis.video.cutting import COPY, container_of, move, muxer_name, muxer_options, span_packets, zero_of
 from tamis.video.decoding import Frames
 from tamis.video.opening import VideoFault, faults, library, opened, said, video_stream
-from tamis.video.scheduling import as_before
 
+_REAL_TIME = (os.SCHED_FIFO, os.SCHED_RR)
 # Options are fixed, and one thread is the default, so that the same video gives the same bytes whatever machine and
 # budget there are. x264's mbtree reads memory that it did not set (with small frames the bytes differed from one run to
 # the next); it is off.
@@ -89,7 +91,7 @@ def _missing(name: str, threads: int) -> str | None:
     av = library()
     try:
         context = _context(av.CodecContext.create(name, "w"), name, 256, 256, Fraction(1, 25), threads)
-        with as_before():
+        with restored_scheduling():
             context.open()
     except (MemoryError, ValueError, OSError, av.error.FFmpegError) as exc:
         return said(exc)
@@ -128,7 +130,9 @@ def encode_span(path: str, start_s: float, end_s: float, target: str, extension:
                 if is_first:
                     out = _stream(made, how, shown, frame.rotation, stream)
                 shown.pts, shown.time_base, shown.pict_type = frame.pts - zero, stream.time_base, 0
-                with as_before() if is_first else contextlib.nullcontext():  # the first frame opens the encoder
+                with (
+                    restored_scheduling() if is_first else contextlib.nullcontext()
+                ):  # the first frame opens the encoder
                     packets = out.encode(shown)
                 made.mux(packets)
                 sound.copy_until(at_s)
@@ -199,3 +203,22 @@ class _Sound:
             move(packet, self._zero)
             packet.stream = self._out
             self._made.mux(packet)
+
+
+@contextmanager
+def restored_scheduling() -> Iterator[None]:
+    """Restore the scheduling policy of all threads of this process after an encoder was opened.
+
+    SVT-AV1, where it may (root, and so in most containers), sets this process to SCHED_FIFO with the highest priority.
+    Child processes inherit it, other processes on the machine starve, and the kernel can wait for ever for a task that
+    it never schedules.
+    """
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        if policy & ~os.SCHED_RESET_ON_FORK not in _REAL_TIME:
+            for task in os.listdir("/proc/self/task"):
+                with contextlib.suppress(OSError):  # a thread that has just ended
+                    if os.sched_getscheduler(int(task)) & ~os.SCHED_RESET_ON_FORK in _REAL_TIME:
+                        os.sched_setscheduler(int(task), policy, priority)
