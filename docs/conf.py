@@ -12,4 +12,6 @@ exclude_patterns = ["_build"]
 nitpicky = True
 html_theme = "furo"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 suppress_warnings = ["misc.highlighting_failure"]  # JSON and YAML with ${...} in them
