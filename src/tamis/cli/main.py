@@ -68,20 +68,20 @@ def _with_merge(typed: Sequence[str]) -> Sequence[str]:
     usage = "tamis merge COMMAND [OPTIONS] ..."
     if any(word == "--shard" or word.startswith("--shard=") for word in typed):
         raise Misuse("tamis merge: repeat the command without --shard", usage)
-    found = _named(typed[1:])
-    if found is not None and not any("--merge" in p.names for p in found.options):
-        raise Misuse(f"tamis merge: {found.words} has no --shard, so that there are no parts of it to join", usage)
+    merged = _named(typed[1:])
+    if merged is not None and not any("--merge" in p.names for p in merged.options):
+        raise Misuse(f"tamis merge: {merged.words} has no --shard, so that there are no parts of it to join", usage)
     return [*typed[1:], "--merge"]
 
 
 def _named(words: Sequence[str]) -> Command | None:
     """Return the command that these words begin with, or None if they name none."""
-    found: Command | Commands = app
+    member: Command | Commands = app
     for word in words:
-        if not isinstance(found, Commands) or word not in found:
+        if not isinstance(member, Commands) or word not in member:
             break
-        found = found[word]
-    return found if isinstance(found, Command) else None
+        member = member[word]
+    return member if isinstance(member, Command) else None
 
 
 app = Commands("tamis", help="Curate text corpora of any size inside the memory you give it.")

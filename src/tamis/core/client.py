@@ -218,8 +218,8 @@ class SlurmRayClient(RayClient):
             text=True,
             timeout=120,
         )
-        found = re.findall(r"^\d+$", done.stdout, re.MULTILINE)
-        return int(found[-1]) if found else 0
+        counts = re.findall(r"^\d+$", done.stdout, re.MULTILINE)
+        return int(counts[-1]) if counts else 0
 
     def _follow(self, where: str) -> None:
         """Join the head that the file names.
@@ -229,19 +229,19 @@ class SlurmRayClient(RayClient):
         check_installed("ray")
         deadline_s = time.monotonic() + self.worker_connect_timeout_s
         while True:
-            told = _read_meeting(where)
-            if told is None:
+            meeting = _read_meeting(where)
+            if meeting is None:
                 if time.monotonic() > deadline_s:
                     raise WorkerError(
                         f"no head of a cluster was found in {where} in {self.worker_connect_timeout_s:.0f} s"
                     )
                 time.sleep(_LOOK_S)
                 continue
-            code = self._stay(self._join(*told), where, told)
+            code = self._stay(self._join(*meeting), where, meeting)
             now = _read_patiently(where)
             if now is None:  # the head is gone: this node has done its part
                 sys.exit(0)
-            if now == told and (not code or time.monotonic() > deadline_s):
+            if now == meeting and (not code or time.monotonic() > deadline_s):
                 sys.exit(code)  # one that could not join says so
             time.sleep(_LOOK_S)
 
@@ -264,13 +264,13 @@ class SlurmRayClient(RayClient):
         ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_memory_monitor_refresh_ms": "0"}
         return subprocess.Popen(command, env={**os.environ, **ours}, start_new_session=True)
 
-    def _stay(self, process: subprocess.Popen[bytes], where: str, told: tuple[str, str]) -> int:
+    def _stay(self, process: subprocess.Popen[bytes], where: str, meeting: tuple[str, str]) -> int:
         """Wait until the node has ended, or the file no longer names this head; then end the node.
 
         Its exit status, 0 where we ended it.
         """
         try:
-            while process.poll() is None and (_read_meeting(where) == told or _read_patiently(where) == told):
+            while process.poll() is None and (_read_meeting(where) == meeting or _read_patiently(where) == meeting):
                 time.sleep(_LOOK_S)
             return process.poll() or 0
         finally:
@@ -295,9 +295,9 @@ def _read_patiently(where: str) -> tuple[str, str] | None:
     A shared file system may fail once, and a node must not leave because of that.
     """
     until_s = time.monotonic() + _GONE_S
-    while (told := _read_meeting(where)) is None and time.monotonic() < until_s:
+    while (meeting := _read_meeting(where)) is None and time.monotonic() < until_s:
         time.sleep(_LOOK_S)
-    return told
+    return meeting
 
 
 def _slurm(environ: Mapping[str, str]) -> tuple[str, int, int]:

@@ -224,9 +224,9 @@ class _Gatherer:
             else:
                 self.originals[self.rng.randrange(64)] = (record["id"], record["text"])
 
-    def _natural(self, found: LocalText) -> dict[str, Any]:
-        kind = os.path.splitext(found.source.removesuffix(".gz"))[1].lstrip(".") or "none"
-        return self._record(found.text, found.source, {"kind": kind, "part": found.part, "copy": found.copy})
+    def _natural(self, value: LocalText) -> dict[str, Any]:
+        kind = os.path.splitext(value.source.removesuffix(".gz"))[1].lstrip(".") or "none"
+        return self._record(value.text, value.source, {"kind": kind, "part": value.part, "copy": value.copy})
 
     def _record(self, text: object, source: str, meta: dict[str, Any]) -> dict[str, Any]:
         self.n_ids += 1

@@ -60,19 +60,19 @@ def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> 
     whole = _plain(parse(body, file))
     before = _settings(whole)
     meant = {name: plain_scalar(value) for name, value in changes.items() if value is not None}
-    made = body
+    edited = body
     for name, value in changes.items():
         if before.get(name) != meant.get(name):
-            made = _edit_one(made, name, value, file)
-    wanted = {k: v for k, v in {**before, **meant}.items() if k in meant or k not in changes}
+            edited = _edit_one(edited, name, value, file)
+    expected = {k: v for k, v in {**before, **meant}.items() if k in meant or k not in changes}
     try:
-        after = _plain(parse(made, file))
-        as_asked = _settings(after) == wanted and {**after, "settings": 0} == {**whole, "settings": 0}
+        after = _plain(parse(edited, file))
+        as_asked = _settings(after) == expected and {**after, "settings": 0} == {**whole, "settings": 0}
     except RecipeError:  # the edit broke it: an alias, an anchor
         as_asked = False
     if not as_asked:
         raise _by_hand(file, changes, "its settings are written in an unusual way")
-    return mark + made
+    return mark + edited
 
 
 def _edit_one(text: str, name: str, value: str | None, file: str) -> str:
@@ -104,10 +104,10 @@ def _begin_section(text: str, end: int, name: str, value: str, newline: str) -> 
 def _fill_empty_section(text: str, key: Any, settings: Any, name: str, value: str, newline: str) -> str:
     """Add the first setting below a `settings:` without a value; a comment on its line stays."""
     colon_end = key.end_mark.index + 1
-    rest = text[settings.end_mark.index :] if settings.value else text[colon_end:]
-    line_end = rest.find("\n")
-    line = rest if line_end < 0 else rest[:line_end].rstrip("\r")
-    tail = "" if line_end < 0 else rest[line_end + 1 :]
+    following = text[settings.end_mark.index :] if settings.value else text[colon_end:]
+    line_end = following.find("\n")
+    line = following if line_end < 0 else following[:line_end].rstrip("\r")
+    tail = "" if line_end < 0 else following[line_end + 1 :]
     return f"{text[:colon_end]}{line}{newline}  {name}: {value}{newline}{tail}"
 
 
@@ -144,13 +144,13 @@ def _line_end(text: str, node: Any) -> int:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
         at = node.end_mark.index
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found + 1
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
 
 
 def _settings(whole: Any) -> dict[str, Any]:
-    found = whole.get("settings") if isinstance(whole, dict) else None
-    return found if isinstance(found, dict) else {}
+    section = whole.get("settings") if isinstance(whole, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
 def _plain(node: Node) -> Any:

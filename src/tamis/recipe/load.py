@@ -162,8 +162,8 @@ class InOrder:
 
     def run(self, **settings: Any) -> Any:
         runs = [cast("Any", workflow).run for workflow in self.workflows]
-        made = [run(**accepted(run, settings)) for run in runs]
-        return made[-1]
+        results = [run(**accepted(run, settings)) for run in runs]
+        return results[-1]
 
 
 class _Loader:
@@ -237,8 +237,8 @@ class _Loader:
         ends = ("input", "output") if "steps" in self.top else ()
         for key, at in unknown.items():
             if key not in self.references.used and key not in ends:
-                known = suggest(key, list(TOP_LEVEL))
-                raise at.fail(f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{known}")
+                hint = suggest(key, list(TOP_LEVEL))
+                raise at.fail(f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{hint}")
 
     def text(self, key: str) -> str:
         value = self.top[key].scalar()
@@ -246,12 +246,12 @@ class _Loader:
             raise self.top[key].fail(f"expected text, got {value!r}; put it into quotes")
         return str(value)
 
-    def choice(self, key: str, known: Sequence[str]) -> str | None:
+    def choice(self, key: str, choices: Sequence[str]) -> str | None:
         if key not in self.top:
             return None
         value = self.text(key)
-        if value not in known:
-            raise self.top[key].fail(f"unknown {key} {value!r}{suggest(value, list(known))}")
+        if value not in choices:
+            raise self.top[key].fail(f"unknown {key} {value!r}{suggest(value, list(choices))}")
         return value
 
     def stages(self) -> list[object]:
@@ -285,24 +285,24 @@ class _Loader:
             raise at.fail(str(exc)) from None
 
     def writing(self) -> dict[str, object]:
-        found: dict[str, object] = {}
+        options: dict[str, object] = {}
         for key, item in self._mapping("write", "expected a mapping, e.g. {format: jsonl.zst}").items():
             if key not in _WRITING:
                 raise item.fail(f"unknown field {key!r}{suggest(key, list(_WRITING))}")
             value = self.targets.build(item)
             if value is not None:
-                found[_WRITING[key]] = value
-        return found
+                options[_WRITING[key]] = value
+        return options
 
     def _name_targets(self, stages: Located) -> None:
         """Replace `- input_file_type: jsonl` (`output_file_type`) by a reader (writer) of that format."""
         for at in stages.items():
-            given = at.fields()
+            fields = at.fields()
             for key, room in (("input_file_type", "reader"), ("output_file_type", "writer")):
-                if key in given and TARGET not in given:
-                    kind = given[key].scalar()
+                if key in fields and TARGET not in fields:
+                    kind = fields[key].scalar()
                     if kind not in ("jsonl", "parquet"):
-                        raise given[key].fail(f"expected jsonl or parquet, got {kind!r}")
+                        raise fields[key].fail(f"expected jsonl or parquet, got {kind!r}")
                     name = f"tamis.stages.text.io.{room}.{str(kind).capitalize()}{room.capitalize()}"
                     assert isinstance(at.node.value, dict)
                     at.node.value[TARGET] = Node(name, at.node.line)
@@ -316,8 +316,8 @@ class _Loader:
             return self.one("workflow", "run")
         if not at.node.value:
             raise at.fail("expected at least one workflow")
-        made = [self.built(item, ("run",), "a workflow") for item in at.items()]
-        return made[0] if len(made) == 1 else InOrder(made)
+        workflows = [self.built(item, ("run",), "a workflow") for item in at.items()]
+        return workflows[0] if len(workflows) == 1 else InOrder(workflows)
 
     def one(self, key: str, method: str) -> object | None:
         return self.built(self.top[key], (method,), f"a {key}") if key in self.top else None
@@ -325,10 +325,10 @@ class _Loader:
     def built(self, at: Located, methods: Sequence[str], what: str) -> object:
         if TARGET not in at.fields():
             raise at.fail(f"expected a mapping with {TARGET} and its parameters")
-        made = self.targets.build(at)
-        if not any(callable(getattr(made, method, None)) for method in methods):
-            raise at.fail(f"{type(made).__name__} is not {what}: it has no {' or '.join(methods)} method")
-        return made
+        instance = self.targets.build(at)
+        if not any(callable(getattr(instance, method, None)) for method in methods):
+            raise at.fail(f"{type(instance).__name__} is not {what}: it has no {' or '.join(methods)} method")
+        return instance
 
     def alerts(self) -> Section | None:
         if "alerts" not in self.top:

@@ -67,13 +67,13 @@ def _steps(at: Located, top: dict[str, Node], depth: int) -> list[Node]:
         if TARGET in item.fields():
             found.append(item.node)
             continue
-        name, given = _named(item)
+        name, parameters = _named(item)
         if name == PRESET:
-            found += _of_preset(given, item, top, depth)
+            found += _of_preset(parameters, item, top, depth)
         elif name in NAMES:
-            if given.value is not None and not isinstance(given.value, dict):
+            if parameters.value is not None and not isinstance(parameters.value, dict):
                 raise item.fail(f"{name}: expected its parameters by name, e.g. {name}: {{text_field: body}}")
-            found.append(Node({TARGET: Node(NAMES[name], item.node.line), **(given.value or {})}, item.node.line))
+            found.append(Node({TARGET: Node(NAMES[name], item.node.line), **(parameters.value or {})}, item.node.line))
         else:
             raise item.fail(f"no step is called {name!r}{suggest(name, [*NAMES, PRESET])}; any stage goes by {TARGET}")
     return found
@@ -89,14 +89,14 @@ def _named(at: Located) -> tuple[str, Node]:
     raise at.fail(f"expected one name of a step with its parameters, or a mapping with {TARGET}")
 
 
-def _of_preset(given: Node, at: Located, top: dict[str, Node], depth: int) -> list[Node]:
-    if not isinstance(given.value, str):
+def _of_preset(parameters: Node, at: Located, top: dict[str, Node], depth: int) -> list[Node]:
+    if not isinstance(parameters.value, str):
         raise at.fail("preset: expected the name of a shipped recipe, or a file")
     if depth >= _MAX_DEPTH:
         raise at.fail(f"presets inside presets, more than {_MAX_DEPTH} deep")
-    path = _file_of(given.value, at.references.file)
+    path = _file_of(parameters.value, at.references.file)
     if not os.path.isfile(path):
-        raise at.fail(f"no such preset: {given.value}{suggest(given.value, with_steps())}")
+        raise at.fail(f"no such preset: {parameters.value}{suggest(parameters.value, with_steps())}")
     root = parse(read_text(path), path)
     if not isinstance(root.value, dict) or "steps" not in root.value:
         raise at.fail(f"{path} has no 'steps:'; only the steps of a curation can be taken over")
@@ -111,11 +111,11 @@ def _file_of(preset: str, recipe: str) -> str:
 
     It is a file, relative to the working directory or to the recipe's folder, or a shipped recipe.
     """
-    beside = os.path.join(os.path.dirname(os.path.abspath(recipe)), preset)
+    neighbour = os.path.join(os.path.dirname(os.path.abspath(recipe)), preset)
     if os.sep in preset:
-        return preset if os.path.isfile(preset) else beside
-    if preset.endswith((".yaml", ".yml")) and os.path.isfile(beside) and beside != os.path.abspath(recipe):
-        return beside
+        return preset if os.path.isfile(preset) else neighbour
+    if preset.endswith((".yaml", ".yml")) and os.path.isfile(neighbour) and neighbour != os.path.abspath(recipe):
+        return neighbour
     return str(PRESETS / f"{preset.removesuffix('.yaml')}.yaml")
 
 

@@ -54,8 +54,8 @@ class Targets:
 
     def check(self, at: Located) -> None:
         """Check every target name, and every consent to run code, at and below a value without importing anything."""
-        for found in at.all():
-            fields = found.fields()
+        for node in at.all():
+            fields = node.fields()
             if TARGET in fields:
                 self._name(fields[TARGET])
             if _TRUST in fields and not self.trust_remote_code:
@@ -67,28 +67,30 @@ class Targets:
             return [self.build(item) for item in at.items()]
         if not isinstance(at.node.value, dict):
             return at.scalar()
-        given = at.fields()
-        target = given.pop(TARGET, None)
+        parameters = at.fields()
+        target = parameters.pop(TARGET, None)
         if target is None:
-            return {key: self.build(item) for key, item in given.items()}
-        found = self._resolve(target)
+            return {key: self.build(item) for key, item in parameters.items()}
+        target_class = self._resolve(target)
         name = self._name(target)
         for key in _FOREIGN_KEYS:
-            if key in given:
-                raise given[key].fail(f"{key} is not supported; write parameters by name")
-        if not isinstance(found, type):
-            if given:
-                raise at.fail(f"{name} is a ready-made stage and takes no parameters; remove {', '.join(given)}")
-            return found
-        _check_parameters(found, given, at)
-        values = {key: self.build(item) for key, item in given.items()}
+            if key in parameters:
+                raise parameters[key].fail(f"{key} is not supported; write parameters by name")
+        if not isinstance(target_class, type):
+            if parameters:
+                raise at.fail(f"{name} is a ready-made stage and takes no parameters; remove {', '.join(parameters)}")
+            return target_class
+        _check_parameters(target_class, parameters, at)
+        values = {key: self.build(item) for key, item in parameters.items()}
         secrets.learn(values)  # what goes wrong below may tell them
         try:
-            return found(**values)
+            return target_class(**values)
         except MemoryError:
             raise
         except Exception as exc:
-            culprit = next((item for key, item in given.items() if re.search(rf"\b{re.escape(key)}\b", str(exc))), at)
+            culprit = next(
+                (item for key, item in parameters.items() if re.search(rf"\b{re.escape(key)}\b", str(exc))), at
+            )
             what = f"{type(exc).__name__}: {exc}" if not isinstance(exc, ValueError | TypeError) else str(exc)
             raise culprit.fail(f"{name} refused its parameters: {secrets.hide(what)}") from exc
 
@@ -130,22 +132,22 @@ class Targets:
         except Exception as exc:
             raise at.fail(f"importing {module_name} failed: {type(exc).__name__}: {exc}") from exc
         try:
-            found: object = getattr(module, attribute)
+            resolved: object = getattr(module, attribute)
         except AttributeError:
-            known = [key for key, value in vars(module).items() if not key.startswith("_") and self._buildable(value)]
-            raise at.fail(f"{module_name} has no {attribute}{suggest(attribute, known)}") from None
-        if not self._buildable(found) and not _is_offered(module, attribute, found):
+            names = [key for key, value in vars(module).items() if not key.startswith("_") and self._buildable(value)]
+            raise at.fail(f"{module_name} has no {attribute}{suggest(attribute, names)}") from None
+        if not self._buildable(resolved) and not _is_offered(module, attribute, resolved):
             raise at.fail(f"{name} is refused: it is not a class or stage defined in a permitted module")
-        return found
+        return resolved
 
-    def _buildable(self, found: object) -> bool:
-        if isinstance(found, type):
-            return not issubclass(found, type) and self._permitted(found.__module__)
+    def _buildable(self, value: object) -> bool:
+        if isinstance(value, type):
+            return not issubclass(value, type) and self._permitted(value.__module__)
         base = sys.modules.get("tamis.stages.base")
-        if base is None or not isinstance(found, base.ProcessingStage):
+        if base is None or not isinstance(value, base.ProcessingStage):
             return False
         # A stage made by @processing_stage belongs to the module of its function, not to that of the decorator.
-        owner = getattr(found, "function", type(found))
+        owner = getattr(value, "function", type(value))
         return self._permitted(str(getattr(owner, "__module__", "")))
 
 
@@ -184,7 +186,7 @@ def check_allowed_name(module: str) -> str:
     return module
 
 
-def _is_offered(module: ModuleType, attribute: str, found: object) -> bool:
+def _is_offered(module: ModuleType, attribute: str, value: object) -> bool:
     """Return True if a public module named in a recipe offers a class of Tamis defined in another package.
 
     Such a class is listed in `__all__` of that module.
@@ -192,6 +194,6 @@ def _is_offered(module: ModuleType, attribute: str, found: object) -> bool:
     return (
         module.__name__.startswith("tamis.")
         and attribute in getattr(module, "__all__", ())
-        and isinstance(found, type)
-        and found.__module__.startswith("tamis.")
+        and isinstance(value, type)
+        and value.__module__.startswith("tamis.")
     )

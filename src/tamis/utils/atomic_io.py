@@ -37,14 +37,14 @@ def write_json_atomically_if_absent(
     sort_keys: bool = True,
 ) -> bool:
     """Write `path` unless it exists; of several that try at once one succeeds. Returns whether it was this one."""
-    beside = files.unguessable(_folder(path), f".{os.path.basename(path)[:80]}.")
-    write_json_atomically(beside, payload, indent, separators, sort_keys)
+    temporary = files.unguessable(_folder(path), f".{os.path.basename(path)[:80]}.")
+    write_json_atomically(temporary, payload, indent, separators, sort_keys)
     try:
-        files.publish(beside, path)
+        files.publish(temporary, path)
     except FileExistsError:
         return False
     finally:
-        files.remove(beside)
+        files.remove(temporary)
     fsync_directory(_folder(path))
     return True
 

@@ -228,9 +228,9 @@ def extract_frames(
     """Extract frames by a policy, scaled to (height, width) if `target_res` is given."""
     source = _source(video)
     n = get_frame_count(source, stream_idx, video_format)
-    one = {FrameExtractionPolicy.first: 0, FrameExtractionPolicy.middle: n // 2, FrameExtractionPolicy.last: n - 1}
-    if extraction_policy in one:
-        frames = decode_video_cpu_frame_ids(source, [one[extraction_policy]], num_threads=num_threads)
+    indices = {FrameExtractionPolicy.first: 0, FrameExtractionPolicy.middle: n // 2, FrameExtractionPolicy.last: n - 1}
+    if extraction_policy in indices:
+        frames = decode_video_cpu_frame_ids(source, [indices[extraction_policy]], num_threads=num_threads)
     else:
         frames = decode_video_cpu(source, sample_rate_fps, num_threads=num_threads)
     if min(target_res) < 1:

@@ -36,8 +36,8 @@ def get_default_file_extensions(input_filetype: str) -> list[str]:
     try:
         return list(FILETYPE_TO_DEFAULT_EXTENSIONS[input_filetype])
     except KeyError:
-        known = ", ".join(FILETYPE_TO_DEFAULT_EXTENSIONS)
-        raise UsageError(f"unknown file type {input_filetype!r}; known: {known}") from None
+        names = ", ".join(FILETYPE_TO_DEFAULT_EXTENSIONS)
+        raise UsageError(f"unknown file type {input_filetype!r}; known: {names}") from None
 
 
 def get_fs(path: str, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -108,15 +108,15 @@ def filter_files_by_extension(files_list: Iterable[str], keep_extensions: str | 
     files = list(files_list)
     suffixes = [keep_extensions] if isinstance(keep_extensions, str) else keep_extensions
     endings = tuple(e if e.startswith(".") else f".{e}" for e in suffixes)
-    kept = [f for f in files if f.endswith(endings)]
-    if len(kept) < len(files):
+    matching = [f for f in files if f.endswith(endings)]
+    if len(matching) < len(files):
         log.warning(
             "%d of %d files are left out: their names do not end in %s",
-            len(files) - len(kept),
+            len(files) - len(matching),
             len(files),
             ", ".join(endings),
         )
-    return kept
+    return matching
 
 
 def get_all_file_paths_under(
@@ -157,8 +157,8 @@ def _listed(
     fs: Any,
 ) -> list[tuple[str, int]]:
     fs = fs if fs is not None else get_fs(path, storage_options)
-    wanted = [keep_extensions] if isinstance(keep_extensions, str) else keep_extensions
-    endings = None if wanted is None else {e.casefold().lstrip(".") for e in wanted}
+    extensions = [keep_extensions] if isinstance(keep_extensions, str) else keep_extensions
+    endings = None if extensions is None else {e.casefold().lstrip(".") for e in extensions}
     files: dict[str, int] = {}
     for root in fs.expand_path(path, recursive=False):
         if fs.isdir(root):
@@ -199,11 +199,11 @@ def pandas_select_columns(df: Any, columns: Sequence[str] | None, file_path: str
     """
     if columns is None:
         return df
-    there = [c for c in columns if c in df.columns]
-    if len(there) < len(columns):
+    present = [c for c in columns if c in df.columns]
+    if len(present) < len(columns):
         missing = [c for c in columns if c not in df.columns]
         log.warning("%s has no column %s; it has %s", file_path, ", ".join(map(repr, missing)), list(df.columns))
-    return df[there] if there else None
+    return df[present] if present else None
 
 
 def check_output_mode(mode: str, fs: Any, path: str, append_mode_implemented: bool = False) -> None:
@@ -211,16 +211,16 @@ def check_output_mode(mode: str, fs: Any, path: str, append_mode_implemented: bo
 
     "append" is for writers that say that they can (`append_mode_implemented`).
     """
-    wanted = mode.strip().lower()
-    if wanted not in ("overwrite", "append", "error", "ignore"):
+    normalized = mode.strip().lower()
+    if normalized not in ("overwrite", "append", "error", "ignore"):
         raise UsageError(f"mode: expected overwrite, append, error or ignore, got {mode!r}")
-    if wanted == "append" and not append_mode_implemented:
+    if normalized == "append" and not append_mode_implemented:
         raise NotImplementedError("append mode is not implemented by this writer")
-    if wanted == "error" and fs.exists(path):
+    if normalized == "error" and fs.exists(path):
         raise FileExistsError(f"{path} exists already; choose another folder or another mode")
-    if wanted == "overwrite":
+    if normalized == "overwrite":
         delete_dir(path, fs)
-    if wanted == "ignore":
+    if normalized == "ignore":
         fs.makedirs(path, exist_ok=True)
 
 

@@ -50,17 +50,17 @@ def read_video_cpu(
     path = os.fspath(video_path)
     facts = read_facts(path)
     total = min(facts.n_frames, num_frames_to_use) if num_frames_to_use > 0 else facts.n_frames
-    wanted: list[list[int]] = []
+    windows: list[list[int]] = []
     for window in window_range:
         end = min(window.end, total - 1)
         n = smart_nframes(fps, max(2, end - window.start + 1), facts.fps)
-        wanted.append([round(f) for f in np.linspace(window.start, end, n)])
-    memory_needed.reserve_frames(sum(map(len, wanted)), facts.width, facts.height)
-    chosen = {f for of in wanted for f in of}
-    found = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in chosen}
+        windows.append([round(f) for f in np.linspace(window.start, end, n)])
+    memory_needed.reserve_frames(sum(map(len, windows)), facts.width, facts.height)
+    indices = {f for of in windows for f in of}
+    found = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in indices}
     last = found[max(found)]
-    frames = np.stack([found.get(f, last) for of in wanted for f in of])
-    return np.ascontiguousarray(frames.transpose(0, 3, 1, 2)), [len(of) for of in wanted]
+    frames = np.stack([found.get(f, last) for of in windows for f in of])
+    return np.ascontiguousarray(frames.transpose(0, 3, 1, 2)), [len(of) for of in windows]
 
 
 def fetch_video(

@@ -53,16 +53,16 @@ def as_dict(sample: DataSample) -> dict[str, Any]:
     """Return the sample as plain JSON values."""
     lengths = sample.text_lengths
     return {
-        "files": [dict(vars(seen)) for seen in sample.files],
+        "files": [dict(vars(field_sample)) for field_sample in sample.files],
         "n_sampled": sample.n_documents,
         "fields": [
             {
                 "name": name,
-                "types": dict(seen.types),
-                "share": round(seen.n_present / sample.n_documents, 4) if sample.n_documents else 0.0,
-                "example": seen.example,
+                "types": dict(field_sample.types),
+                "share": round(field_sample.n_present / sample.n_documents, 4) if sample.n_documents else 0.0,
+                "example": field_sample.example,
             }
-            for name, seen in sample.fields.items()
+            for name, field_sample in sample.fields.items()
         ],
         "n_fields_left_out": sample.n_fields_left_out,
         "text_field": sample.text_field,
@@ -84,7 +84,7 @@ def _print_files(sample: DataSample) -> None:
     from tamis.cli.terminal.show import count, print_lines, print_table
     from tamis.sizes import format_size
 
-    shown = sorted(sample.files, key=lambda seen: (not seen.fault, -seen.size_bytes))[:_MAX_FILES_SHOWN]
+    shown = sorted(sample.files, key=lambda samples: (not samples.fault, -samples.size_bytes))[:_MAX_FILES_SHOWN]
     rows: list[tuple[str, ...]] = [
         (s.path, s.format, format_size(s.size_bytes), format_size(s.sampled_bytes), _documents(s)) for s in shown
     ]
@@ -115,11 +115,13 @@ def _print_fields(sample: DataSample) -> None:
     from tamis.cli.terminal.show import clip, count, print_lines, print_table
 
     rows = []
-    for name, seen in sample.fields.items():
-        total = max(sum(seen.types.values()), 1)
-        types = ", ".join(kind if n == total else f"{kind} {n / total:.1%}" for kind, n in seen.types.most_common())
-        share = f"{seen.n_present / sample.n_documents:.1%}" if sample.n_documents else "-"
-        rows.append((name, types, share, clip(seen.example or "", 60)))
+    for name, field_sample in sample.fields.items():
+        total = max(sum(field_sample.types.values()), 1)
+        types = ", ".join(
+            kind if n == total else f"{kind} {n / total:.1%}" for kind, n in field_sample.types.most_common()
+        )
+        share = f"{field_sample.n_present / sample.n_documents:.1%}" if sample.n_documents else "-"
+        rows.append((name, types, share, clip(field_sample.example or "", 60)))
     print_table(
         f"Fields of {count(sample.n_documents, 'sampled document')}",
         ["field", "types", "in", "example"],

@@ -80,16 +80,16 @@ class DataSample:
     def add_document(self, document: dict[str, object]) -> None:
         self.n_documents += 1
         for key, value in document.items():
-            seen = self.fields.get(key)
-            if seen is None:
+            field_sample = self.fields.get(key)
+            if field_sample is None:
                 if len(self.fields) >= MAX_FIELDS:
                     self.n_fields_left_out += 1
                     continue
-                seen = self.fields[key] = FieldSeen()
-            seen.n_present += 1
-            seen.types[type_name(value)] += 1
-            if seen.example is None and value not in (None, ""):
-                seen.example = example_of(value)
+                field_sample = self.fields[key] = FieldSeen()
+            field_sample.n_present += 1
+            field_sample.types[type_name(value)] += 1
+            if field_sample.example is None and value not in (None, ""):
+                field_sample.example = example_of(value)
         text = document.get(self.text_field)
         if isinstance(text, str):
             self.text_lengths.append(len(text))
@@ -131,22 +131,22 @@ def take_sample(
     """Look into at most `max_files` of the files (spread evenly); together about `sample_bytes` decoded bytes."""
     sample = DataSample(text_field)
     step = max(len(paths) / max_files, 1.0)
-    chosen = {int(i * step) for i in range(min(len(paths), max_files))}
-    share_bytes = max(sample_bytes // max(len(chosen), 1), 64 * 1024)
+    indices = {int(i * step) for i in range(min(len(paths), max_files))}
+    share_bytes = max(sample_bytes // max(len(indices), 1), 64 * 1024)
     for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-        seen = FileSeen(path, _format(path), max(size, 0))
-        sample.files.append(seen)
-        if i not in chosen:
+        file_sample = FileSeen(path, _format(path), max(size, 0))
+        sample.files.append(file_sample)
+        if i not in indices:
             continue
         before = sample.n_documents
         try:
             look = _look_into_rows if table_name(path) else _look_into_lines
-            look(seen, sample, share_bytes)
+            look(file_sample, sample, share_bytes)
         except FormatError as exc:
-            seen.fault = str(exc)
+            file_sample.fault = str(exc)
         except OSError as exc:
-            seen.fault = f"cannot be read: {exc.strerror or exc}"
-        seen.n_sampled = sample.n_documents - before
+            file_sample.fault = f"cannot be read: {exc.strerror or exc}"
+        file_sample.n_sampled = sample.n_documents - before
     return sample
 
 
@@ -157,29 +157,31 @@ def _format(path: str) -> str:
     return f"jsonl.{codec}" if codec else "jsonl"
 
 
-def _look_into_lines(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
-    if seen.format == "jsonl":
-        _look_into_plain(seen, sample, share_bytes)
+def _look_into_lines(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
+    if file_sample.format == "jsonl":
+        _look_into_plain(file_sample, sample, share_bytes)
     else:
-        _look_into_stream(seen, sample, share_bytes)
+        _look_into_stream(file_sample, sample, share_bytes)
 
 
-def _look_into_plain(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
+def _look_into_plain(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
     before = sample.n_documents
-    with open_buffered(seen.path) as file:
-        if seen.size_bytes <= share_bytes:
+    with open_buffered(file_sample.path) as file:
+        if file_sample.size_bytes <= share_bytes:
             data = file.read(share_bytes)
-            seen.sampled_bytes = _use_lines(data, 0, True, True, seen, sample)
-            seen.n_documents, seen.is_exact = sample.n_documents - before, True
+            file_sample.sampled_bytes = _use_lines(data, 0, True, True, file_sample, sample)
+            file_sample.n_documents, file_sample.is_exact = sample.n_documents - before, True
             return
-        for offset, n_bytes in places(seen.size_bytes, share_bytes):
+        for offset, n_bytes in places(file_sample.size_bytes, share_bytes):
             file.seek(offset)
             data = file.read(n_bytes)
-            seen.sampled_bytes += _use_lines(
-                data, offset, offset == 0, offset + n_bytes >= seen.size_bytes, seen, sample
+            file_sample.sampled_bytes += _use_lines(
+                data, offset, offset == 0, offset + n_bytes >= file_sample.size_bytes, file_sample, sample
             )
-    if seen.sampled_bytes:
-        seen.n_documents = round((sample.n_documents - before) / seen.sampled_bytes * seen.size_bytes)
+    if file_sample.sampled_bytes:
+        file_sample.n_documents = round(
+            (sample.n_documents - before) / file_sample.sampled_bytes * file_sample.size_bytes
+        )
 
 
 def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
@@ -197,9 +199,9 @@ def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
     return [(0, head)] + [(head + i * stride + rng.randrange(stride - piece + 1), piece) for i in range(N_PLACES)]
 
 
-def _look_into_stream(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
+def _look_into_stream(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
     before, data, is_whole = sample.n_documents, bytearray(), False
-    with StreamReader.open(seen.path) as reader:
+    with StreamReader.open(file_sample.path) as reader:
         try:
             while len(data) < share_bytes and not is_whole:
                 piece = reader.read(min(_READ_BYTES, share_bytes - len(data)))
@@ -210,18 +212,22 @@ def _look_into_stream(seen: FileSeen, sample: DataSample, share_bytes: int) -> N
                 if reader.skip(_READ_BYTES) < _READ_BYTES:
                     break
         except StreamFault as exc:
-            seen.fault = f"{exc.reason} (compressed byte {exc.compressed_offset}, decoded byte {exc.decoded_offset})"
+            file_sample.fault = (
+                f"{exc.reason} (compressed byte {exc.compressed_offset}, decoded byte {exc.decoded_offset})"
+            )
         consumed_bytes, decoded_bytes = reader.compressed_offset, reader.decoded_offset
-    seen.sampled_bytes = _use_lines(bytes(data), 0, True, is_whole, seen, sample)
+    file_sample.sampled_bytes = _use_lines(bytes(data), 0, True, is_whole, file_sample, sample)
     n_found = sample.n_documents - before
     if is_whole:
-        seen.n_documents, seen.is_exact = n_found, True
-    elif seen.sampled_bytes and consumed_bytes:
-        readable_bytes = decoded_bytes if seen.fault else decoded_bytes * seen.size_bytes / consumed_bytes
-        seen.n_documents = round(n_found / seen.sampled_bytes * readable_bytes)
+        file_sample.n_documents, file_sample.is_exact = n_found, True
+    elif file_sample.sampled_bytes and consumed_bytes:
+        readable_bytes = decoded_bytes if file_sample.fault else decoded_bytes * file_sample.size_bytes / consumed_bytes
+        file_sample.n_documents = round(n_found / file_sample.sampled_bytes * readable_bytes)
 
 
-def _use_lines(data: bytes, offset: int, at_start: bool, at_end: bool, seen: FileSeen, sample: DataSample) -> int:
+def _use_lines(
+    data: bytes, offset: int, at_start: bool, at_end: bool, file_sample: FileSeen, sample: DataSample
+) -> int:
     """Take the whole lines in `data`; returns how many bytes they hold. Parts of lines at its borders are left out."""
     first = 0 if at_start else data.find(b"\n") + 1
     end = len(data) if at_end else data.rfind(b"\n") + 1
@@ -237,16 +243,16 @@ def _use_lines(data: bytes, offset: int, at_start: bool, at_end: bool, seen: Fil
         try:
             document = json.loads(line.decode("utf-8"), parse_int=_any_int)
         except UnicodeDecodeError as exc:
-            sample.add_bad(seen.path, offset + start, len(line), f"not UTF-8 at byte {exc.start} of the line")
+            sample.add_bad(file_sample.path, offset + start, len(line), f"not UTF-8 at byte {exc.start} of the line")
         except RecursionError:
-            sample.add_bad(seen.path, offset + start, len(line), "nested too deeply")
+            sample.add_bad(file_sample.path, offset + start, len(line), "nested too deeply")
         except ValueError as exc:
-            sample.add_bad(seen.path, offset + start, len(line), f"not JSON: {exc}")
+            sample.add_bad(file_sample.path, offset + start, len(line), f"not JSON: {exc}")
         else:
             if isinstance(document, dict):
                 sample.add_document(document)
             else:
-                sample.add_bad(seen.path, offset + start, len(line), f"not an object but {type_name(document)}")
+                sample.add_bad(file_sample.path, offset + start, len(line), f"not an object but {type_name(document)}")
     return end - first
 
 
@@ -263,10 +269,10 @@ def _any_int(digits: str) -> int:
     return int(digits) if len(digits) < 4000 else 0
 
 
-def _look_into_rows(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
-    rows = table_format(seen.path)
-    info = rows.describe(seen.path)
-    seen.n_documents, seen.is_exact = info.n_rows, True
+def _look_into_rows(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
+    rows = table_format(file_sample.path)
+    info = rows.describe(file_sample.path)
+    file_sample.n_documents, file_sample.is_exact = info.n_rows, True
     for name, _ in info.columns:
         if len(sample.fields) < MAX_FIELDS:
             sample.fields.setdefault(name, FieldSeen())
@@ -277,11 +283,11 @@ def _look_into_rows(seen: FileSeen, sample: DataSample, share_bytes: int) -> Non
         n_bytes = 0
         group = groups[i]
         for _, table in rows.iter_rows(
-            seen.path, group.first_row, group.first_row + group.n_rows, batch_bytes=_READ_BYTES
+            file_sample.path, group.first_row, group.first_row + group.n_rows, batch_bytes=_READ_BYTES
         ):
             for row in table.to_pylist():
                 sample.add_document(row)
             n_bytes += table.nbytes
             if n_bytes >= share_bytes // (len(later) + 1):
                 break
-        seen.sampled_bytes += n_bytes
+        file_sample.sampled_bytes += n_bytes

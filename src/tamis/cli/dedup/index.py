@@ -23,24 +23,24 @@ def index_list(index: Folder, as_json: options.AsJson = False) -> None:
     from tamis.dedup.index.index import read_index
     from tamis.sizes import format_size
 
-    found = read_index(os.path.abspath(index))
-    sources = [s for entry in found.entries for s in _sources(found.paths(entry), entry.by_file)]
+    contents = read_index(os.path.abspath(index))
+    sources = [s for entry in contents.entries for s in _sources(contents.paths(entry), entry.by_file)]
     about = {
-        "index": found.path,
-        "kind": found.kind,
-        "parameters": found.parameters,
-        "n_documents": sum(e.n_documents for e in found.entries),
-        "n_bytes": sum(e.n_bytes for e in found.entries),
-        "runs": [{"input": e.input, "output": e.output, "n_documents": e.n_documents} for e in found.entries],
+        "index": contents.path,
+        "kind": contents.kind,
+        "parameters": contents.parameters,
+        "n_documents": sum(e.n_documents for e in contents.entries),
+        "n_bytes": sum(e.n_bytes for e in contents.entries),
+        "runs": [{"input": e.input, "output": e.output, "n_documents": e.n_documents} for e in contents.entries],
         "sources": [{"path": path, "n_documents": n} for path, n in sources],
     }
     if as_json:
         print_json(about)
         return
     print_table("Sources", ["source", "documents"], [(path, f"{n:,}") for path, n in sources], right=(1,))
-    how = ", ".join(f"{k}={v}" for k, v in found.parameters.items())
+    how = ", ".join(f"{k}={v}" for k, v in contents.parameters.items())
     n, size = about["n_documents"], format_size(int(str(about["n_bytes"])))
-    print_lines([f"{n:,} documents in {size}, for {found.kind} deduplication with {how}"])
+    print_lines([f"{n:,} documents in {size}, for {contents.kind} deduplication with {how}"])
 
 
 def index_remove(

@@ -48,25 +48,25 @@ def doctor(
     if check_script is not None:
         _check_script(check_script, as_json)
         return
-    found = examine(memory, scratch)
+    report = examine(memory, scratch)
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _print(found)
+        _print(report)
 
 
 def _check_script(path: Path, as_json: bool) -> None:
     from tamis.cli.doctor.script_check import MISSING, check_script
     from tamis.cli.terminal.show import print_json, print_lines, print_table
 
-    found = check_script(path)
-    counts = found["counts"]
+    uses = check_script(path)
+    counts = uses["counts"]
     if as_json:
-        print_json(found)
-    elif not found["findings"]:
+        print_json(uses)
+    elif not uses["findings"]:
         print_lines([f"{path} imports nothing of nemo_curator or tamis"])
     else:
-        rows = [(str(f["line"]), f["what"], f["verdict"], f["note"]) for f in found["findings"]]
+        rows = [(str(f["line"]), f["what"], f["verdict"], f["note"]) for f in uses["findings"]]
         print_table(f"{path}", ["line", "use", "here", "note"], rows)
         print_lines([", ".join(f"{n} {verdict}" for verdict, n in counts.items())])
         if not counts[MISSING]:
@@ -81,7 +81,7 @@ def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, 
     from tamis.memory.budget import describe_limits, find_budget
 
     budget = find_budget(memory, os.environ)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "tamis": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -92,8 +92,8 @@ def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, 
         **packages(),
         "kernels": kernels(),
     }
-    found["advice"] = advice(found) + bucket_advice(scratch)
-    return found
+    report["advice"] = advice(report) + bucket_advice(scratch)
+    return report
 
 
 def bucket_advice(scratch: str | None) -> list[str]:
@@ -106,9 +106,9 @@ def bucket_advice(scratch: str | None) -> list[str]:
         return []
     from tamis.stores.scratch_files import check_writable, new_scratch_url
 
-    place = new_scratch_url(scratch, "tamis-")
+    url = new_scratch_url(scratch, "tamis-")
     try:
-        check_writable(place)
+        check_writable(url)
     except TamisError as exc:
         return [f"scratch: {exc}"]
     return []
@@ -133,11 +133,11 @@ def disks(scratch: str | None) -> list[dict[str, Any]]:
     for what, path in places:
         if path is None:
             continue
-        here = path.absolute()
-        while not here.exists():
-            here = here.parent
-        usage = shutil.disk_usage(here)
-        kind = filesystem(here)
+        folder = path.absolute()
+        while not folder.exists():
+            folder = folder.parent
+        usage = shutil.disk_usage(folder)
+        kind = filesystem(folder)
         rows.append(
             {"what": what, "path": str(path), "free_bytes": usage.free, "total_bytes": usage.total, "filesystem": kind}
         )
@@ -207,28 +207,28 @@ def kernels() -> dict[str, Any]:
     }
 
 
-def advice(found: dict[str, Any]) -> list[str]:
+def advice(report: dict[str, Any]) -> list[str]:
     """Return the remedies to suggest to the user for these findings."""
     from tamis.sizes import format_size
 
     lines = []
-    missing = [name for name, version in found["dependencies"].items() if version is None]
-    if not found["dependencies"]:
+    missing = [name for name, version in report["dependencies"].items() if version is None]
+    if not report["dependencies"]:
         lines.append("tamis is not installed as a package; run: pip install -e .")
     if missing:
         lines.append(f"missing: {', '.join(missing)}; run: pip install {' '.join(missing)}")
-    if not found["kernels"]["ready"] and found["kernels"]["cache_dir"] is None:
+    if not report["kernels"]["ready"] and report["kernels"]["cache_dir"] is None:
         lines.append(
             "no folder for compiled kernels is writable, so every run compiles them; set TAMIS_CACHE_DIR to one that is"
         )
-    elif not found["kernels"]["ready"]:
+    elif not report["kernels"]["ready"]:
         lines.append(
             "kernels were edited, or there are none for this CPU: the first run compiles them, or run: python -m "
             "tamis.kernels.compile"
         )
-    if found["disk"] and not any(disk["what"] in ("scratch", "temporary files") for disk in found["disk"]):
+    if report["disk"] and not any(disk["what"] in ("scratch", "temporary files") for disk in report["disk"]):
         lines.append("no folder for temporary files can be written to; set TMPDIR to one that can")
-    for disk in found["disk"]:
+    for disk in report["disk"]:
         if disk["filesystem"] == "tmpfs":
             lines.append(
                 f"{disk['what']} {disk['path']} is tmpfs: what is written there is memory and counts against the budget"
@@ -238,13 +238,13 @@ def advice(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(report: dict[str, Any]) -> None:
     from tamis.cli.terminal.show import print_lines, print_table
     from tamis.sizes import format_size
 
-    print_lines([f"tamis {found['tamis']}, Python {found['python']}, {found['platform']}", ""])
-    print_lines([f"Memory budget: {format_size(found['budget']['bytes'])}. {found['budget']['why']}", ""])
-    limits = dict(found["limits"])
+    print_lines([f"tamis {report['tamis']}, Python {report['python']}, {report['platform']}", ""])
+    print_lines([f"Memory budget: {format_size(report['budget']['bytes'])}. {report['budget']['why']}", ""])
+    limits = dict(report["limits"])
     legs = limits.pop("enforcement", [])
     print_lines(["How it is enforced:", *(f"* {_LEGS.get(leg, leg)}" for leg in legs), ""])
     rows = [(key.replace("_bytes", "").replace("_", " "), _value(key, value)) for key, value in _flat(limits)]
@@ -254,27 +254,27 @@ def _print(found: dict[str, Any]) -> None:
         ["", "folder", "free", "of", "type"],
         [
             (d["what"], d["path"], format_size(d["free_bytes"]), format_size(d["total_bytes"]), d["filesystem"])
-            for d in found["disk"]
+            for d in report["disk"]
         ],
         right=(2, 3),
     )
-    if found["gpus"]:
+    if report["gpus"]:
         print_table(
-            "GPUs", ["name", "memory"], [(g["name"], _value("memory_bytes", g["memory_bytes"])) for g in found["gpus"]]
+            "GPUs", ["name", "memory"], [(g["name"], _value("memory_bytes", g["memory_bytes"])) for g in report["gpus"]]
         )
     else:
         print_lines(["GPUs: none", ""])
-    versions = ", ".join(f"{name} {version or 'MISSING'}" for name, version in found["dependencies"].items())
+    versions = ", ".join(f"{name} {version or 'MISSING'}" for name, version in report["dependencies"].items())
     print_lines([f"Dependencies: {versions or 'unknown'}", ""])
     extras = [
         (name, "yes" if state["installed"] else "no", "" if state["installed"] else f"pip install 'tamis[{name}]'")
-        for name, state in sorted(found["extras"].items())
+        for name, state in sorted(report["extras"].items())
     ]
     if extras:
         print_table("Extras (in a checkout: pip install '.[NAME]')", ["extra", "installed", "to install"], extras)
-    state = "ready" if found["kernels"]["ready"] else "not compiled yet"
-    print_lines([f"Kernels: {state}, for {found['kernels']['level']}"])
-    print_lines(f"* {line}" for line in found["advice"])
+    state = "ready" if report["kernels"]["ready"] else "not compiled yet"
+    print_lines([f"Kernels: {state}, for {report['kernels']['level']}"])
+    print_lines(f"* {line}" for line in report["advice"])
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -80,9 +80,9 @@ def _judge_call(use: Use, thing: Any) -> list[Finding]:
 
 def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
     names = [p.name for p in parameters]
-    found = []
+    verdicts = []
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        found += [
+        verdicts += [
             Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
             for keyword in use.keywords
             if keyword not in names
@@ -93,22 +93,22 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
             f"{use.n_positional} arguments by position, and it takes {len(takes)}: "
             f"{', '.join(p.name for p in takes) or 'none'}"
         )
-        found.append(Finding(use.line, f"{what}(...)", MISSING, note))
+        verdicts.append(Finding(use.line, f"{what}(...)", MISSING, note))
     order = load_advice()["order"].get(what)
     if order and use.n_positional > 1:
-        found.append(
+        verdicts.append(
             Finding(use.line, f"{what}(...)", DIFFERS, f"the order of parameters differs: {order}; give them by name")
         )
-    if not use.complete and not found:
-        found.append(
+    if not use.complete and not verdicts:
+        verdicts.append(
             Finding(use.line, f"{what}(...)", DIFFERS, "arguments are unpacked (* or **), so they cannot be checked")
         )
-    return found
+    return verdicts
 
 
 def _about_parameter(what: str, keyword: str, names: list[str]) -> str:
-    known = load_advice()["parameters"]
-    note = known.get(f"{what}.{keyword}") or known.get(keyword)
+    parameters = load_advice()["parameters"]
+    note = parameters.get(f"{what}.{keyword}") or parameters.get(keyword)
     if note:
         return str(note)
     near = difflib.get_close_matches(keyword, names, 1)
@@ -122,16 +122,16 @@ def find(path: str) -> Any:
         import tamis
 
         return getattr(tamis, parts[1], _NOTHING) if len(parts) == 2 and parts[1] in tamis.__all__ else _NOTHING
-    found: Any = importlib.import_module("tamis")
+    target: Any = importlib.import_module("tamis")
     for i, part in enumerate(parts[1:], 2):
-        if inspect.ismodule(found):
+        if inspect.ismodule(target):
             module = _module(".".join(parts[:i]))
-            found = getattr(found, part, _NOTHING) if module is None else module
+            target = getattr(target, part, _NOTHING) if module is None else module
         else:
-            found = getattr(found, part, _NOTHING)
-        if found is _NOTHING:
+            target = getattr(target, part, _NOTHING)
+        if target is _NOTHING:
             return _NOTHING
-    return found
+    return target
 
 
 def _module(name: str) -> Any:

@@ -63,12 +63,12 @@ def uses_of(source: str, name: str = "script") -> list[Use]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         where = f" in line {exc.lineno}" if isinstance(exc, SyntaxError) else ""
         raise UsageError(f"{name}: this is no Python that can be read{where}: {exc}") from exc
-    found = _Finder()
+    finder = _Finder()
     try:
-        found.visit(tree)
+        finder.visit(tree)
     except RecursionError as exc:
         raise UsageError(f"{name}: its expressions are nested too deeply to be read") from exc
-    return sorted(found.uses, key=lambda use: use.line)
+    return sorted(finder.uses, key=lambda use: use.line)
 
 
 @dataclass

@@ -95,8 +95,8 @@ def curate(
     )
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     request = Request(job, work.settings, work.launch, consent)
-    found = request.workflow()
-    if found is None or not hasattr(found[0], "steps"):
+    workflow_and_settings = request.workflow()
+    if workflow_and_settings is None or not hasattr(workflow_and_settings[0], "steps"):
         from tamis.recipe.step_names import with_steps
 
         raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(with_steps())}")
@@ -104,7 +104,7 @@ def curate(
         from tamis.cli.plan.curation import show_plan
 
         # Nothing is started; `tamis plan` loads the stages, and models with them.
-        show_plan(found[0], work.launch.as_json, found[1], may_try=False)
+        show_plan(workflow_and_settings[0], work.launch.as_json, workflow_and_settings[1], may_try=False)
         return
     raise CommandExit(perform(request))
 
@@ -130,9 +130,9 @@ def execute(request: Request) -> dict[str, Any]:
     from tamis.backends.alerting import OFF
     from tamis.cli.jobs.passes import attended
 
-    found = request.workflow()
-    assert found is not None
-    curation, settings = found
+    workflow_and_settings = request.workflow()
+    assert workflow_and_settings is not None
+    curation, settings = workflow_and_settings
     run_dir = os.path.join(local_output_dir(curation.output_path), "_tamis")
     with attended(run_dir, settings, curation.name, Launch.of_request(request)) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _SaveFirst(show, request, run_dir)
@@ -192,8 +192,10 @@ def print_result(about: dict[str, Any]) -> None:
         return
     print_summary(about)
     print_drops(about["drops"], about["output"])
-    for made in about["passes"]:
-        read, written = format_size(made["read_bytes"]), format_size(made["written_bytes"])
-        moved = f", read {read}, wrote {written}" if made["read_bytes"] or made["written_bytes"] else ""
-        print_lines([f"pass {made['label']}: {made['seconds']:.1f} s{moved}"])
+    for curation_pass in about["passes"]:
+        read, written = format_size(curation_pass["read_bytes"]), format_size(curation_pass["written_bytes"])
+        moved = (
+            f", read {read}, wrote {written}" if curation_pass["read_bytes"] or curation_pass["written_bytes"] else ""
+        )
+        print_lines([f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}"])
     print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])

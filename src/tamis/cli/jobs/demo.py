@@ -68,10 +68,10 @@ def _verdicts(output: Path, documents: Sequence[str]) -> Counter[str]:
 
     from tamis.observe.verdicts import run_folder, verdict_tables
 
-    wanted, found = pa.array(documents, pa.large_string()), Counter[str]()
+    column, labels = pa.array(documents, pa.large_string()), Counter[str]()
     for table in verdict_tables(run_folder(str(output)), ["id", "stage"]):
-        found.update(table.filter(pc.is_in(table["id"], value_set=wanted))["stage"].to_pylist())
-    return found
+        labels.update(table.filter(pc.is_in(table["id"], value_set=column))["stage"].to_pylist())
+    return labels
 
 
 def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -> list[tuple[str, int, int]]:

@@ -47,14 +47,14 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     try:
         with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):
             more = {} if executor is None else {"executor": executor}
-            chosen = accepted(run, {**more, **settings})
+            arguments = accepted(run, {**more, **settings})
             for who, one in _runs(run):
                 for name in sorted({**more, **settings}.keys() - accepted(one, {**more, **settings}).keys()):
                     if settings.get(name) == DEFAULT_FILE_SIZE:  # that of commands, not of the user
                         continue
                     echo(f"{name} is not used: `run` of {who} has no such parameter", err=True)
             ours = accepted(run, {"progress": show, "watch": watch, "alerts": OFF, "count_caller": True})
-            result = run(**ours, **chosen)
+            result = run(**ours, **arguments)
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
         return tell_failure(exc, as_json)
@@ -62,11 +62,11 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
         _tell_other(result, getattr(run, "__self__", run), as_json)
         return 0
     if result.status == "shard":
-        told = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
+        report = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
         if as_json:
-            print_json(told)
+            print_json(report)
         else:
-            n = f"{told['n_documents']:,} documents"
+            n = f"{report['n_documents']:,} documents"
             echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
         return 0
     about: dict[str, Any] = {
@@ -148,13 +148,16 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
         print_lines([joined, cost_line(about), f"output: {about['output']}"])
         return
-    n, gone = about["n_documents"], about["n_duplicates"]
+    n, n_duplicates = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
         print_lines(
-            [f"finished earlier, nothing to do: {gone:,} of {n:,} documents are duplicates (--fresh starts over)"]
+            [
+                f"finished earlier, nothing to do: {n_duplicates:,} of {n:,} documents are duplicates "
+                "(--fresh starts over)"
+            ]
         )
         return
-    rows = [("documents", f"{n:,}"), ("duplicates", f"{gone:,} ({gone / n:.1%})" if n else "0")]
+    rows = [("documents", f"{n:,}"), ("duplicates", f"{n_duplicates:,} ({n_duplicates / n:.1%})" if n else "0")]
     if "n_similar" in about:
         rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
     if about.get("n_without_number"):

@@ -80,28 +80,30 @@ def merge(
     )
 
 
-def find_request(target: str, asked: Request, recipe_option: str = "a recipe; an output folder is resumed") -> Request:
-    """Return the saved command of an output folder, or `asked`, the request for a recipe.
+def find_request(
+    target: str, request: Request, recipe_option: str = "a recipe; an output folder is resumed"
+) -> Request:
+    """Return the saved command of an output folder, or `request`, that of a recipe.
 
-    For an output folder, settings, launch options, consent and secrets of `asked` are added, and the folder in which
+    For an output folder, settings, launch options, consent and secrets of `request` are added, and the folder in which
     the command was given becomes the current one. `recipe_option`: what --set belongs to, for a message.
     """
     if not is_bucket(target) and not os.path.isdir(target):
         _check_recipe(target)
-        return asked
+        return request
     saved = load(target)
-    assert isinstance(asked.job, RecipeJob)
-    job = _with_secrets(saved, asked.job.overrides, target, recipe_option)
-    missing = [m for m in saved.modules if m not in asked.consent.modules]
+    assert isinstance(request.job, RecipeJob)
+    job = _with_secrets(saved, request.job.overrides, target, recipe_option)
+    missing = [m for m in saved.modules if m not in request.consent.modules]
     if missing:
         again = " ".join(f"--allow-module {m}" for m in missing)
         raise UsageError(f"{target} was made with code from {', '.join(missing)}; if you still trust it, add: {again}")
-    resumed = [name for name, s in LAUNCH.items() if s.is_resumed and getattr(asked.launch, name) is None]
-    launch = replace(asked.launch, **{name: getattr(saved.launch, name) for name in resumed})
-    request = replace(asked, job=job, settings={**saved.settings, **asked.settings}, launch=launch)
+    resumed = [name for name, s in LAUNCH.items() if s.is_resumed and getattr(request.launch, name) is None]
+    launch = replace(request.launch, **{name: getattr(saved.launch, name) for name in resumed})
+    resumed_request = replace(request, job=job, settings={**saved.settings, **request.settings}, launch=launch)
     if is_bucket(target):
         _check_named(saved, target)
-        request = replace(request, consent=replace(request.consent, module_folder=os.getcwd()))
+        resumed_request = replace(resumed_request, consent=replace(resumed_request.consent, module_folder=os.getcwd()))
     elif not command_line_options() and saved.storage:
         remember_for_all(list(saved.storage))
     try:
@@ -110,7 +112,7 @@ def find_request(target: str, asked: Request, recipe_option: str = "a recipe; an
         raise UsageError(
             f"{target} was made in the folder {saved.cwd}, which cannot be entered: {exc.strerror}"
         ) from None
-    return request
+    return resumed_request
 
 
 def _check_recipe(name: str) -> None:

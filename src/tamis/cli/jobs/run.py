@@ -129,8 +129,8 @@ def execute_pipeline(
             raise _stage_raised(exc) from None
         if not isinstance(exc, TamisError):
             raise
-        told = alert_lines(watch.summary()) if watch is not None else []
-        raise explained(exc, run_dir, began_s, told) from None
+        alert_text = alert_lines(watch.summary()) if watch is not None else []
+        raise explained(exc, run_dir, began_s, alert_text) from None
     counted = {"alerts": watch.summary()} if watch is not None else {}
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
@@ -159,8 +159,8 @@ def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str]
 
     from tamis.observe.series import SeriesError, open_series
 
-    message, found, _ = secrets.hide(str(exc)).partition("Traceback (most recent call last)")
-    message, trace = message.rstrip(), secrets.hide(str(exc)) if found else ""
+    message, trace_mark, _ = secrets.hide(str(exc)).partition("Traceback (most recent call last)")
+    message, trace = message.rstrip(), secrets.hide(str(exc)) if trace_mark else ""
     failure = None
     with contextlib.suppress(SeriesError), open_series(Path(run_dir)) as series:
         failure = next(iter(series.failures(began_s)), None)

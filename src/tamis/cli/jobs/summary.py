@@ -82,10 +82,10 @@ def print_summary(about: dict[str, Any]) -> None:
     n_read = about["n_records"] - sum(n for n, _ in lost)
     rows = _rows("read", about["n_records"], n_read, lost)
     for stage in about["stages"]:
-        gone = [(n, "" if reason == stage["name"] else reason) for reason, n in stage["dropped"].items()]
-        gone += [(stage["n_quarantined"], "quarantined: it failed on them")] if stage["n_quarantined"] else []
-        gone += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
-        rows += _rows(stage["name"], stage["n_in"], stage["n_out"], gone)
+        dropped = [(n, "" if reason == stage["name"] else reason) for reason, n in stage["dropped"].items()]
+        dropped += [(stage["n_quarantined"], "quarantined: it failed on them")] if stage["n_quarantined"] else []
+        dropped += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
+        rows += _rows(stage["name"], stage["n_in"], stage["n_out"], dropped)
     if about["n_unwritten"]:
         rows.append(("writing", "", "", f"{about['n_unwritten']:,}", "quarantined: it failed on them"))
     rows.append(("written", f"{about['n_written']:,}", "", "", ""))
@@ -106,11 +106,11 @@ def cost_line(about: dict[str, Any]) -> str:
     )
 
 
-def _rows(name: str, n_in: int, n_out: int, gone: list[tuple[int, str]]) -> list[tuple[str, ...]]:
+def _rows(name: str, n_in: int, n_out: int, dropped: list[tuple[int, str]]) -> list[tuple[str, ...]]:
     """Return one row for a stage, and another for each further reason."""
-    n_gone, why = gone[0] if gone else (0, "")
+    n_gone, why = dropped[0] if dropped else (0, "")
     rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
-    return rows + [("", "", "", f"{n:,}", why) for n, why in gone[1:]]
+    return rows + [("", "", "", f"{n:,}", why) for n, why in dropped[1:]]
 
 
 def predicted_lines(prediction: dict[str, Any]) -> list[str]:

@@ -102,9 +102,9 @@ def images(
     if plan:
         from tamis.cli.plan.curation import show_passes
 
-        found = request.workflow()
-        assert found is not None
-        show_passes(found[0], work.launch.as_json)
+        workflow_and_settings = request.workflow()
+        assert workflow_and_settings is not None
+        show_passes(workflow_and_settings[0], work.launch.as_json)
         return
     raise CommandExit(perform(request))
 
@@ -114,7 +114,7 @@ def _check_options(preset: str, choices: Mapping[str, object]) -> None:
     from tamis.recipe.step_names import PRESETS as FOLDER
     from tamis.yaml_text import fields_of
 
-    known = fields_of(str(FOLDER / f"images-{preset}.yaml"))
-    unknown = [name for name in choices if name not in known]
+    settings = fields_of(str(FOLDER / f"images-{preset}.yaml"))
+    unknown = [name for name in choices if name not in settings]
     if unknown:
         raise UsageError(f"--{unknown[0].replace('_', '-')} means nothing with --preset {preset}")

@@ -191,15 +191,15 @@ def _captions(options: VideoOptions) -> list[Stage]:
     if options.preset == "split+caption":
         model = options.caption_model or "qwen2.5"
         caption = f"{_STAGES}.caption"
-        asked = {"prompt_text": options.caption_prompt, "generate_previews": False}
-        given = {
+        prompt = {"prompt_text": options.caption_prompt, "generate_previews": False}
+        arguments = {
             "model_dir": options.model_folder,
             "model_variant": model,
             "max_output_tokens": options.caption_tokens or 512,
         }
         stages += [
-            (f"{caption}.caption_preparation.CaptionPreparationStage", asked),
-            (f"{caption}.caption_generation.CaptionGenerationStage", given),
+            (f"{caption}.caption_preparation.CaptionPreparationStage", prompt),
+            (f"{caption}.caption_generation.CaptionGenerationStage", arguments),
         ]
     if options.previews:
         stages.append((f"{_STAGES}.preview.preview.PreviewStage", {}))

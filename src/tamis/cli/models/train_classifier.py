@@ -53,16 +53,18 @@ def train_classifier(
     share = 0.0 if held_out in ("0", "0%", "0.0") else parse_fraction(held_out, "--held-out")
     texts, labels, n_left_out = _labelled(source, text_field, label_field)
     aside = [_place(t) < share for t in texts]
-    seen = [i for i, out in enumerate(aside) if not out]
+    indices = [i for i, out in enumerate(aside) if not out]
     tried = [i for i, out in enumerate(aside) if out]
     if not as_json:
         more = f", {n_left_out} without a text or a label are left out" if n_left_out else ""
-        echo(f"{len(seen)} documents to learn from, {len(tried)} to try{more}")
+        echo(f"{len(indices)} documents to learn from, {len(tried)} to try{more}")
     say = None if as_json else lambda epoch, loss: echo(f"epoch {epoch} of {epochs}: loss {loss:.4f}")
-    made = train(pa.array([texts[i] for i in seen], pa.large_string()), [labels[i] for i in seen], options, say)
-    files.write_bytes(os.path.abspath(output), made)
+    model = train(pa.array([texts[i] for i in indices], pa.large_string()), [labels[i] for i in indices], options, say)
+    files.write_bytes(os.path.abspath(output), model)
     figures = _try(output, [texts[i] for i in tried], [labels[i] for i in tried])
-    _tell({"model": output, "n_bytes": len(made), "n_trained": len(seen), "n_tried": len(tried), **figures}, as_json)
+    _tell(
+        {"model": output, "n_bytes": len(model), "n_trained": len(indices), "n_tried": len(tried), **figures}, as_json
+    )
 
 
 def check_place(output: str, source: str, replace: bool) -> None:
@@ -82,8 +84,8 @@ def check_place(output: str, source: str, replace: bool) -> None:
     if not os.path.lexists(path):
         return
     stages = Pipeline("labelled documents", stages=[DocumentReader(source)]).build()
-    found = files_of(file_source(stages, "train-classifier"), None)
-    if os.path.realpath(path) in {os.path.realpath(p) for p in found.paths}:
+    inputs = files_of(file_source(stages, "train-classifier"), None)
+    if os.path.realpath(path) in {os.path.realpath(p) for p in inputs.paths}:
         raise UsageError(f"--output {output} is one of the labelled files; name another file")
     if not is_model(path):
         raise UsageError(f"--output {output} exists and is no model of this kind; name another file, or remove it")
@@ -128,8 +130,8 @@ def _try(model: str, texts: list[str], labels: list[str]) -> dict[str, Any]:
 
     if not texts:
         return {"accuracy": None, "labels": {}}
-    found, _ = FastTextModel.load(model).predict(texts)
-    guesses = [row[0].removeprefix(LABEL) if row else "" for row in found]
+    guessed, _ = FastTextModel.load(model).predict(texts)
+    guesses = [row[0].removeprefix(LABEL) if row else "" for row in guessed]
     by_label = {}
     for label in sorted(set(labels)):
         both = sum(g == label == own for g, own in zip(guesses, labels, strict=True))
@@ -150,8 +152,8 @@ def _tell(figures: dict[str, Any], as_json: bool) -> None:
         return
     if figures["accuracy"] is not None:
         echo(f"of {figures['n_tried']} documents that it had not seen, {figures['accuracy']:.1%} get their label")
-        for label, own in figures["labels"].items():
-            echo(f"  {label}: precision {own['precision']:.1%}, recall {own['recall']:.1%} of {own['n']}")
+        for label, counts in figures["labels"].items():
+            echo(f"  {label}: precision {counts['precision']:.1%}, recall {counts['recall']:.1%} of {counts['n']}")
     echo(
         f"{figures['model']}: {format_size(figures['n_bytes'])}; use it with: tamis classify {figures['model']} IN OUT"
     )

@@ -116,8 +116,8 @@ class Parameter:
 
     @property
     def negation(self) -> str:
-        given = self.about.names if isinstance(self.about, Option) else ()
-        return given[0].partition("/")[2] if given else ""
+        names = self.about.names if isinstance(self.about, Option) else ()
+        return names[0].partition("/")[2] if names else ""
 
     @property
     def shown(self) -> str:
@@ -162,9 +162,9 @@ class Parameter:
         if isinstance(number, float) and not math.isfinite(number):  # inf and nan fit no option
             number = None
         if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
-            wanted = "a whole number" if self.kind is int else "a number"
+            expected = "a whole number" if self.kind is int else "a number"
             between = f" from {low} to {high}" if high is not None else f" of {low} or more" if low is not None else ""
-            raise Misuse(f"{what}: expected {wanted}{between}, got {text!r}")
+            raise Misuse(f"{what}: expected {expected}{between}, got {text!r}")
         return number
 
 
@@ -209,7 +209,7 @@ def _parameter(name: str, hint: Any, default: Any, required: bool) -> Parameter:
     kind, about = get_args(hint)[:2]
     many = False
     if get_origin(kind) in (UnionType, Union):
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        (kind,) = (member for member in get_args(kind) if member is not NoneType)
     if get_origin(kind) is list:
         kind, many = get_args(kind)[0], True
     return Parameter(name, kind, many, about, default, required)
@@ -308,17 +308,17 @@ class Command:
 
     def _place(self, loose: list[str], values: dict[str, Any]) -> None:
         """Assign positional arguments by their order; one that takes many takes all that the others leave."""
-        rest = list(loose)
+        remaining = list(loose)
         for k, p in enumerate(self.arguments):
             if p.many:
                 n_after = len(self.arguments) - k - 1
-                taken, rest = rest[: len(rest) - n_after], rest[len(rest) - n_after :]
-                if taken:
-                    values[p.name] = [p.value(text) for text in taken]
-            elif rest:
-                values[p.name] = p.value(rest.pop(0))
-        if rest:
-            raise Misuse(f"one argument too many: {rest[0]!r}")
+                values_of_many, remaining = remaining[: len(remaining) - n_after], remaining[len(remaining) - n_after :]
+                if values_of_many:
+                    values[p.name] = [p.value(text) for text in values_of_many]
+            elif remaining:
+                values[p.name] = p.value(remaining.pop(0))
+        if remaining:
+            raise Misuse(f"one argument too many: {remaining[0]!r}")
 
 
 class Commands:
@@ -367,13 +367,13 @@ class Commands:
 
             echo(group_help(self), raw=True)
             return
-        name, rest = typed[0], typed[1:]
+        name, arguments = typed[0], typed[1:]
         if name not in self._members and self.fallback:
-            name, rest = self.fallback, typed
+            name, arguments = self.fallback, typed
         if name not in self._members:
             what = "option" if name.startswith("-") else "command"
             raise Misuse(f"no such {what}: {name}{_similar(name, self._members)}", self.usage)
-        self[name](rest)
+        self[name](arguments)
 
 
 def run(command: Callable[[Sequence[str]], None], typed: Sequence[str]) -> NoReturn:

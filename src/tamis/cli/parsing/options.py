@@ -171,15 +171,15 @@ class _JobOptionSet:
         return [option_of(s) for s in self._settings]
 
     def build(self, values: Mapping[str, Any]) -> JobOptions:
-        chosen = {
+        given_values = {
             s.name: values[s.name] for s in self._settings if values[s.name] is not None and values[s.name] is not False
         }
-        launch = LaunchOptions(**{name: value for name, value in chosen.items() if name in LAUNCH})
+        launch = LaunchOptions(**{name: value for name, value in given_values.items() if name in LAUNCH})
         if launch.storage_option:  # before the command opens anything
             from tamis.stores.options import remember_for_all
 
             remember_for_all(launch.storage_option)
-        return JobOptions({name: value for name, value in chosen.items() if name in SETTINGS}, launch)
+        return JobOptions({name: value for name, value in given_values.items() if name in SETTINGS}, launch)
 
 
 def option_of(setting: Setting) -> Parameter:
@@ -218,10 +218,10 @@ def parse_sets(pairs: list[str] | None) -> dict[str, str]:
     >>> parse_sets(["input=a=b", "stages.0.fields=[id]"])
     {'input': 'a=b', 'stages.0.fields': '[id]'}
     """
-    found = {}
+    overrides = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--set {pair}: expected KEY=VALUE, e.g. --set input=data/")
-        found[key.strip()] = value
-    return found
+        overrides[key.strip()] = value
+    return overrides

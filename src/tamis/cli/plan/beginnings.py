@@ -38,7 +38,7 @@ def take(
     `packed`: compressed files stay compressed, if their decoding is measured, too; their ratio is not told, and
     what one file lacks is taken of those that follow, until there is enough.
     """
-    taken: list[dict[str, Any]] = []
+    copies: list[dict[str, Any]] = []
     total = 0
     for i, path in enumerate(paths):
         share = max((n_bytes - total) // (len(paths) - i), 1) if packed else max(n_bytes // len(paths), _LEAST_BYTES)
@@ -51,11 +51,11 @@ def take(
             else:
                 copy, n, ratio = (_rows if reads_rows(path, formats) else _lines)(path, stem, share, packed)
         except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
-            taken.append({"path": path, "error": str(exc)[:200]})
+            copies.append({"path": path, "error": str(exc)[:200]})
             continue
-        taken.append({"path": path, "copy": copy if n else "", "n_bytes": n, "ratio": ratio})
+        copies.append({"path": path, "copy": copy if n else "", "n_bytes": n, "ratio": ratio})
         total += n
-    return taken
+    return copies
 
 
 def _whole(path: str, stem: str, packed: bool) -> tuple[str, int, float]:
@@ -85,19 +85,19 @@ def _whole_lines(reader: StreamReader, n_bytes: int) -> Iterator[bytes]:
 
     Data that cannot be decoded ends the output, and so does a single endless line.
     """
-    total, kept, data = 0, b"", b"."
-    while data and total < n_bytes and len(kept) <= _ENDLESS_BYTES:
+    total, pending, data = 0, b"", b"."
+    while data and total < n_bytes and len(pending) <= _ENDLESS_BYTES:
         try:
             data = reader.read(_CHUNK)
         except StreamFault:
             return
-        kept += data
-        end = kept.rfind(b"\n") + 1 if data else len(kept)  # the last line may lack its line feed
+        pending += data
+        end = pending.rfind(b"\n") + 1 if data else len(pending)  # the last line may lack its line feed
         if total + end > n_bytes:
-            end = kept.rfind(b"\n", 0, max(n_bytes - total, kept.find(b"\n") + 1)) + 1 or end
+            end = pending.rfind(b"\n", 0, max(n_bytes - total, pending.find(b"\n") + 1)) + 1 or end
             data = b""
-        yield kept[:end]
-        total, kept = total + end, kept[end:]
+        yield pending[:end]
+        total, pending = total + end, pending[end:]
 
 
 def _ratio(reader: StreamReader, size_bytes: int) -> float:

@@ -90,8 +90,8 @@ def plan(
     _check_combination(machine, cluster, dataset_bytes, avg_doc_bytes)
     may_probe = _may_probe(probe, no_probe, probe_mb)
     where = _planned_machine(machine, cluster)
-    asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
-    goal = _Goal(where, asked, may_probe, as_json)
+    dataset = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
+    goal = _Goal(where, dataset, may_probe, as_json)
     overrides = options.parse_sets(set_)
     trying = {
         "--blocksize": work.get("blocksize"),
@@ -103,11 +103,11 @@ def plan(
         from tamis.cli.plan import dedup
 
         _refuse(trying | {"--allow-module": allow_module, "--trust-remote-code": trust_remote_code or None}, "dedup")
-        _plan_dedup(dedup.workflow_of(rest or [], overrides, asked is not None), work.settings, goal)
+        _plan_dedup(dedup.workflow_of(rest or [], overrides, dataset is not None), work.settings, goal)
         return
     if rest:
         raise UsageError(f"unexpected argument {' '.join(rest)!r}: give one recipe")
-    if asked is not None:
+    if dataset is not None:
         overrides = {**_placeholders(recipe), **overrides}
     consent = Consent(tuple(allow_module or ()), trust_remote_code)
     request = Request(RecipeJob(recipe, overrides), work.settings, consent=consent)
@@ -120,7 +120,7 @@ def plan(
         from tamis.cli.plan.curation import show_plan
 
         _refuse(trying | {"--scratch": work.get("scratch")}, "a recipe with steps")
-        show_plan(workflow, as_json, settings, where, asked, goal.may_try)
+        show_plan(workflow, as_json, settings, where, dataset, goal.may_try)
     else:
         _refuse(trying, "a recipe with a workflow")
         _plan_dedup(workflow, settings, goal)
@@ -130,7 +130,7 @@ def plan(
 class _Goal:
     """What a plan is made for, and how it is shown.
 
-    `asked`: data that is only imagined. `may_probe`: None where only what has not run here is tried.
+    `dataset`: data that is only imagined. `may_probe`: None where only what has not run here is tried.
     """
 
     where: PlannedMachine
@@ -154,12 +154,12 @@ def _plan_dedup(workflow: Any, settings: Mapping[str, Any], goal: _Goal) -> None
 def _plan_stages(request: Request, probe_bytes: int, goal: _Goal) -> None:
     from tamis.cli.plan.stages import make_plan
 
-    made = make_plan(request, probe_bytes, goal.where, goal.asked, goal.may_probe)
+    estimate = make_plan(request, probe_bytes, goal.where, goal.asked, goal.may_probe)
     if goal.as_json:
-        print_json(asdict(made))
+        print_json(asdict(estimate))
     else:
-        print_lines(made.lines())
-    if not made.fits:
+        print_lines(estimate.lines())
+    if not estimate.fits:
         raise CommandExit(BudgetError.exit_code)
 
 
@@ -186,9 +186,9 @@ def _planned_machine(machine: str | None, cluster: str | None) -> PlannedMachine
     return parse_machine(machine) if machine else this_machine()
 
 
-def _refuse(given: Mapping[str, object], what: str) -> None:
+def _refuse(options: Mapping[str, object], what: str) -> None:
     """Raise UsageError for an option that a plan of this kind would not follow."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise UsageError(f"tamis plan: {name} changes nothing in the plan of {what}; leave it out")
 

@@ -69,26 +69,26 @@ def show_plan(
     as_json: bool,
     settings: Mapping[str, Any],
     where: PlannedMachine | None = None,
-    asked: Dataset | None = None,
+    dataset: Dataset | None = None,
     may_try: bool = True,
 ) -> None:
     """Print the plan of a curation; `settings`: of its run (memory and workers); `where`: the machines planned for.
 
-    `asked`: for data that is only imagined; `may_try`: whether processes may be started to find the smallest budget.
+    `dataset`: for data that is only imagined; `may_try`: whether processes may be started to find the smallest budget.
     Exit code 4 where the budget is smaller than that.
     """
-    made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
+    passes, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
     memory, machine = settings.get("memory"), str(where)
     if settings.get("workers"):
         where = replace(where, cores=min(where.cores, int(settings["workers"])))
     files = f" in {sizes['n_files']:,} files"
-    if asked is not None:
-        sizes |= _imagined_sizes(sizes, asked)
+    if dataset is not None:
+        sizes |= _imagined_sizes(sizes, dataset)
         files = ""
     budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
-    smallest = smallest_of_curation(curation, may_try and where.is_here and asked is None)
+    smallest = smallest_of_curation(curation, may_try and where.is_here and dataset is None)
     fits = budget_bytes >= smallest.n_bytes
-    costs = _costs(curation, made, sizes, budget_bytes, where, asked)
+    costs = _costs(curation, passes, sizes, budget_bytes, where, dataset)
     lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
     lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
     each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
@@ -99,23 +99,23 @@ def show_plan(
     figures |= {"machine": machine, "nodes": where.nodes}
     figures |= {"budget_bytes": budget_bytes, "fits": fits}
     figures |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured}
-    told = [cost.told(where) for cost in costs]
+    cost_texts = [cost.told(where) for cost in costs]
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
-    _show(curation, made, figures, told, lines, as_json, remarks)
+    _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
 
 
-def _imagined_sizes(sizes: Mapping[str, Any], asked: Dataset) -> dict[str, Any]:
+def _imagined_sizes(sizes: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
     """Return the sizes for data that is only imagined: keys grow with the documents."""
-    n = max(1, asked.decoded_bytes // max(1, asked.document_bytes or shipped_table.DOCUMENT_BYTES))
+    n = max(1, dataset.decoded_bytes // max(1, dataset.document_bytes or shipped_table.DOCUMENT_BYTES))
     keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
-    return {"n_files": 0, "input_bytes": asked.decoded_bytes, "n_documents": n, "key_bytes": keys}
+    return {"n_files": 0, "input_bytes": dataset.decoded_bytes, "n_documents": n, "key_bytes": keys}
 
 
 def _show(
     curation: Curation,
-    made: CurationPlan,
+    plan: CurationPlan,
     figures: dict[str, Any],
     costs: Sequence[str],
     lines: Sequence[str],
@@ -123,25 +123,25 @@ def _show(
     remarks: Sequence[str] = (),
 ) -> None:
     if as_json:
-        print_json({**made.to_dict(), **figures})
+        print_json({**plan.to_dict(), **figures})
         return
     rows: list[tuple[str, str, str]] = []
-    for i, one in enumerate(made.passes):
+    for i, planned_pass in enumerate(plan.passes):
         facts = [
-            ("runs", ", ".join(one.runs)),
-            ("uses earlier results of", ", ".join(one.remembers)),
-            ("does again", ", ".join(one.redoes)),
-            ("reads", one.reads),
-            ("writes", one.writes),
-            ("holds", one.holds),
-            ("why", one.why),
+            ("runs", ", ".join(planned_pass.runs)),
+            ("uses earlier results of", ", ".join(planned_pass.remembers)),
+            ("does again", ", ".join(planned_pass.redoes)),
+            ("reads", planned_pass.reads),
+            ("writes", planned_pass.writes),
+            ("holds", planned_pass.holds),
+            ("why", planned_pass.why),
             ("costs", costs[i] if costs else ""),
         ]
-        told = [(what, text) for what, text in facts if text]
-        rows += [(f"{i + 1}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
-    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
+        cells = [(what, text) for what, text in facts if text]
+        rows += [(f"{i + 1}. {planned_pass.name}" if not k else "", what, text) for k, (what, text) in enumerate(cells)]
+    print_table(f"{curation.name}: {plan.n_reads} passes over the input", ["pass", "", ""], rows)
     print_lines(
-        [*lines, *(f"warning: {remark}" for remark in made.remarks), *remarks, f"output: {curation.output_path}"]
+        [*lines, *(f"warning: {remark}" for remark in plan.remarks), *remarks, f"output: {curation.output_path}"]
     )
 
 
@@ -151,33 +151,33 @@ def _costs(
     sizes: dict[str, Any],
     budget_bytes: int,
     where: PlannedMachine,
-    asked: Dataset | None,
+    dataset: Dataset | None,
 ) -> list[PassCost]:
     """Return one cost entry per pass of the plan."""
     files, n_cores = curation.files(), where.cores
     decoded = shipped_table.decoded_bytes(files.paths, files.sizes)
-    decoded = asked.decoded_bytes if asked is not None else decoded
-    held = shipped_table.WORKER_BYTES + _HELD * min(_PARTITION_BYTES, max(1, decoded // max(1, n_cores)))
-    held = min(budget_bytes, shipped_table.FIXED_BYTES + n_cores * held)
+    decoded = dataset.decoded_bytes if dataset is not None else decoded
+    held_bytes = shipped_table.WORKER_BYTES + _HELD * min(_PARTITION_BYTES, max(1, decoded // max(1, n_cores)))
+    held_bytes = min(budget_bytes, shipped_table.FIXED_BYTES + n_cores * held_bytes)
     kinds = {step.name: _class_of(step) for step in curation.steps}
     keys, groups = iter(sizes["key_bytes"].values()), iter(plan.groups)
-    found = []
-    for one in plan.passes:
-        names = [_READER, *(kinds[name] for name in (*one.runs, *one.redoes))]
-        if one.name.startswith("keys for "):
+    costs = []
+    for planned_pass in plan.passes:
+        names = [_READER, *(kinds[name] for name in (*planned_pass.runs, *planned_pass.redoes))]
+        if planned_pass.name.startswith("keys for "):
             names.append(_class_of(curation.steps[next(groups).decides[-1]]))
             written = int(next(keys))
-        elif one.name.startswith("texts for "):
+        elif planned_pass.name.startswith("texts for "):
             written = int(decoded * _TEXT_SHARE)
-        elif one.name == "write":
+        elif planned_pass.name == "write":
             names.append(_WRITER)
             written = decoded
         else:
             written = int(sizes["n_documents"]) * _NUMBER_BYTES
         cpu_s = decoded * shipped_table.seconds_per_byte(names)
         seconds = round(cpu_s / n_cores / where.nodes, 2)
-        found.append(PassCost(one.name, decoded, written, held, round(cpu_s, 2), seconds))
-    return found
+        costs.append(PassCost(planned_pass.name, decoded, written, held_bytes, round(cpu_s, 2), seconds))
+    return costs
 
 
 def _class_of(step: Any) -> str:

@@ -37,10 +37,10 @@ def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bo
         raise UsageError(f"expected: tamis plan dedup {'|'.join(kinds)} IN, or without IN and with --dataset-bytes")
     if len(words) == 1 and not imagined:
         raise UsageError(f"give the input (tamis plan dedup {words[0]} IN), or its size with --dataset-bytes")
-    given = {k: plain_scalar(v) for k, v in overrides.items()}
-    given = {"input_path": words[1] if len(words) == 2 else "planned", "output_path": "planned", **given}
+    parameters = {k: plain_scalar(v) for k, v in overrides.items()}
+    parameters = {"input_path": words[1] if len(words) == 2 else "planned", "output_path": "planned", **parameters}
     try:
-        return load_workflow(KINDS[words[0]])(**given)
+        return load_workflow(KINDS[words[0]])(**parameters)
     except TypeError as exc:  # an unknown name
         raise UsageError(f"--set: {str(exc).rpartition(') ')[2] or exc}") from None
 
@@ -50,7 +50,7 @@ def show(
     memory: Any,
     workers: int | None,
     where: PlannedMachine,
-    asked: Dataset | None,
+    dataset: Dataset | None,
     as_json: bool,
     scratch: str | os.PathLike[str] | None = None,
     may_try: bool = True,
@@ -62,28 +62,42 @@ def show(
     """
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
-    found = _plan(workflow, memory, where, asked, scratch)
-    known = Experience(profile_key(workflow.kind.title, workflow.profile_parameters()))
-    decoded = asked.decoded_bytes if asked is not None else found.input_bytes
-    asked_for = conditions(found, workers or where.cores, decoded)
-    expected = forecast(found, workflow.kind.figures, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes)
-    made = known.planned(asked_for, expected) if where.is_here else expected.to_dict()
-    smallest = smallest_of_dedup(workflow, may_try and where.is_here and asked is None)
-    fits = found.budget_bytes >= smallest.n_bytes
-    row = shipped_table.text_sizing(found.input_bytes)
+    dedup_plan = _plan(workflow, memory, where, dataset, scratch)
+    experience = Experience(profile_key(workflow.kind.title, workflow.profile_parameters()))
+    decoded = dataset.decoded_bytes if dataset is not None else dedup_plan.input_bytes
+    asked_for = conditions(dedup_plan, workers or where.cores, decoded)
+    expected = forecast(
+        dedup_plan, workflow.kind.figures, asked_for, experience, elsewhere=not where.is_here, nodes=where.nodes
+    )
+    ranges = experience.planned(asked_for, expected) if where.is_here else expected.to_dict()
+    smallest = smallest_of_dedup(workflow, may_try and where.is_here and dataset is None)
+    fits = dedup_plan.budget_bytes >= smallest.n_bytes
+    row = shipped_table.text_sizing(dedup_plan.input_bytes)
     guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
     if as_json:
-        told = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
-        told |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured, "fits": fits}
-        print_json({**asdict(found), **told})
+        figures = {
+            "basis": experience.basis,
+            "machine": str(where),
+            "nodes": where.nodes,
+            "forecast": ranges,
+            "guide": guide,
+        }
+        figures |= {
+            "smallest_budget_bytes": smallest.n_bytes,
+            "smallest_is_measured": smallest.is_measured,
+            "fits": fits,
+        }
+        print_json({**asdict(dedup_plan), **figures})
         _end(fits)
         return
-    rows = _rows(found, where, scratch, made, smallest, has_files=asked is None)
+    rows = _rows(dedup_plan, where, scratch, ranges, smallest, has_files=dataset is None)
     if not fits:
         rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
-    about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
-    print_lines([*about, *skipped_lines(found.skipped_files), *([] if fits else [too_small_line(smallest.n_bytes)])])
+    about = [f"from {experience.basis}; {range_words(ranges)}", guide_line(row.size, guide)]
+    print_lines(
+        [*about, *skipped_lines(dedup_plan.skipped_files), *([] if fits else [too_small_line(smallest.n_bytes)])]
+    )
     _end(fits)
 
 
@@ -97,8 +111,8 @@ def _rows(
 ) -> list[tuple[str, str]]:
     """Return the lines of the table; `has_files`: the input is not only imagined."""
     each = " on each node" if where.nodes > 1 else ""
-    place = f" in {scratch}" if scratch else ""
-    free = "" if plan.free_bytes >= _AMPLE else place + free_words(plan.free_bytes)
+    location = f" in {scratch}" if scratch else ""
+    free = "" if plan.free_bytes >= _AMPLE else location + free_words(plan.free_bytes)
     n_passes = plan.n_key_passes + (2 if plan.n_bands else 1)
     rows = [
         ("input", format_size(plan.input_bytes) + (f" in {plan.n_files:,} files" if has_files else "")),
@@ -137,19 +151,19 @@ def _end(fits: bool) -> None:
 
 
 def _plan(
-    workflow: Any, memory: Any, where: PlannedMachine, asked: Dataset | None, scratch: str | os.PathLike[str] | None
+    workflow: Any, memory: Any, where: PlannedMachine, dataset: Dataset | None, scratch: str | os.PathLike[str] | None
 ) -> planning.DedupPlan:
     budget = memory if memory is not None else None if where.is_here else where.budget_bytes
-    if asked is None:
-        made: planning.DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
-        return made
+    if dataset is None:
+        dedup_plan: planning.DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
+        return dedup_plan
     usual = planning.USUAL_DOCUMENT_BYTES  # as a file counts that is not there
-    n_documents = max(1, asked.decoded_bytes // (asked.document_bytes or usual))
+    n_documents = max(1, dataset.decoded_bytes // (dataset.document_bytes or usual))
     files = FileList(["planned"], array("q", [n_documents * usual]))
     bands, rows, per_pass = workflow.bands()
     per_pass = per_pass or (bands if not where.is_here else None)
-    made = planning.make_plan(
+    dedup_plan = planning.make_plan(
         files, bands, rows, per_pass, find_budget(budget, os.environ).bytes, absolute(scratch or ".")
     )
-    free = made.free_bytes if where.is_here else _AMPLE
-    return replace(made, input_bytes=asked.decoded_bytes, free_bytes=free)
+    free = dedup_plan.free_bytes if where.is_here else _AMPLE
+    return replace(dedup_plan, input_bytes=dataset.decoded_bytes, free_bytes=free)

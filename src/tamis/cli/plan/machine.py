@@ -76,28 +76,28 @@ def parse_machine(text: str, option: str = "--machine") -> PlannedMachine:
     >>> parse_machine("8x(64cpu,512GB,8gpu)", "--cluster")
     PlannedMachine(nodes=8, memory_bytes=512000000000, cores=64, gpus=8)
     """
-    nodes, rest = 1, text
+    nodes, parts = 1, text
     if option == "--cluster":
         match = re.fullmatch(r"\s*(\d{1,7})\s*[xX]\s*(.+)", text)
         if match is None or not 1 <= int(match[1]) <= _MAX_NODES:
             raise UsageError(
                 f"{option} {text}: expected the number of nodes and what each has, e.g. {option} '8x(64cpu,512GB,8gpu)'"
             )
-        nodes, rest = int(match[1]), match[2].strip()
-        if rest.startswith("(") and rest.endswith(")"):
-            rest = rest[1:-1]
-    found: dict[str, int] = {}
-    for part in rest.split(","):
+        nodes, parts = int(match[1]), match[2].strip()
+        if parts.startswith("(") and parts.endswith(")"):
+            parts = parts[1:-1]
+    amounts: dict[str, int] = {}
+    for part in parts.split(","):
         counted = re.fullmatch(r"\s*(\d{1,5})\s*(core|cpu|gpu)s?\s*", part, re.IGNORECASE)
         name = "memory" if counted is None else "gpus" if counted[2].lower() == "gpu" else "cores"
-        if name in found or (name == "cores" and counted is not None and int(counted[1]) == 0):
+        if name in amounts or (name == "cores" and counted is not None and int(counted[1]) == 0):
             raise UsageError(
                 f"{option} {text}: cannot read {part.strip()!r}; expected e.g. {option} 64GB,32cores,4gpus"
             )
-        found[name] = parse_size(part.strip(), option) if counted is None else int(counted[1])
-    if not {"memory", "cores"} <= found.keys():
+        amounts[name] = parse_size(part.strip(), option) if counted is None else int(counted[1])
+    if not {"memory", "cores"} <= amounts.keys():
         raise UsageError(f"{option} {text}: expected memory and cores, e.g. {option} 64GB,32cores")
-    return PlannedMachine(nodes, found["memory"], found["cores"], found.get("gpus", 0))
+    return PlannedMachine(nodes, amounts["memory"], amounts["cores"], amounts.get("gpus", 0))
 
 
 @dataclass(frozen=True)

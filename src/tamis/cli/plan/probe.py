@@ -48,41 +48,41 @@ def probe(request: Request, files: FileList, n_bytes: int, budget_bytes: int, bl
             ratios[kind_of(head["path"])].append(head["ratio"])
         copies, output = [head["copy"] for head in heads], os.path.join(folder, "out")
         how: dict[str, Any] = {"memory": budget_bytes, "quarantine_limit": "100%"}
-        found = tried(request, copies, output, how)
-        fits = found.status != "infeasible"
+        trial = tried(request, copies, output, how)
+        fits = trial.status != "infeasible"
         if not fits:
-            found = tried(request, copies, output, how | {"memory": _ENOUGH, "fresh": True})
-        if not found.run_dir:
-            failure = TamisError(found.message)
-            failure.exit_code = found.exit_code
+            trial = tried(request, copies, output, how | {"memory": _ENOUGH, "fresh": True})
+        if not trial.run_dir:
+            failure = TamisError(trial.message)
+            failure.exit_code = trial.exit_code
             raise failure
-        with open(os.path.join(found.run_dir, "settings.json"), "rb") as file:
+        with open(os.path.join(trial.run_dir, "settings.json"), "rb") as file:
             smallest = next(int(e["value"]) for e in json.load(file)["settings"] if e["name"] == "smallest budget")
-        with open_series(Path(found.run_dir)) as series:
+        with open_series(Path(trial.run_dir)) as series:
             units = [u for u in series.units(100_000) if u.decoded_bytes > 0]
     model = Predictor(block_bytes)
     for u in units:
         model.observe(u.decoded_bytes, u.largest_record, u.peak_bytes)
     means = {kind: fmean(values) for kind, values in ratios.items()}
     fits = fits and budget_bytes >= smallest
-    return Probe(_measured(found, units), model, smallest, fits, found.n_written, means)
+    return Probe(_measured(trial, units), model, smallest, fits, trial.n_written, means)
 
 
-def _measured(found: Trial, units: Sequence[UnitPoint]) -> RunMeasurement:
+def _measured(trial: Trial, units: Sequence[UnitPoint]) -> RunMeasurement:
     # The first partitions pay for set-up and cold caches; the faster half is what a long run sees.
     timed = sorted(units, key=lambda u: u.seconds / u.decoded_bytes)[: (len(units) + 1) // 2]
     rate = sum(u.seconds for u in timed) / max(sum(u.decoded_bytes for u in timed), 1)
     largest = max(((u.decoded_bytes, u.largest_record, u.peak_bytes) for u in units), default=(0, 0, 0))
-    told, read = found.prediction, found.read_bytes
+    prediction, read = trial.prediction, trial.read_bytes
     return RunMeasurement(
-        replace(Conditions(**told["conditions"]), input_bytes=read, decoded_bytes=read),
-        found.peak_bytes,
-        told["seconds"]["measured"],
+        replace(Conditions(**prediction["conditions"]), input_bytes=read, decoded_bytes=read),
+        trial.peak_bytes,
+        prediction["seconds"]["measured"],
         rate * read,
-        told["cpu_s"]["measured"],
-        told["scratch_bytes"]["measured"],
-        found.written_bytes,
-        found.n_documents,
+        prediction["cpu_s"]["measured"],
+        prediction["scratch_bytes"]["measured"],
+        trial.written_bytes,
+        trial.n_documents,
         len(units),
         time.time(),
         False,

@@ -37,11 +37,11 @@ def range_words(forecast: Mapping[str, Any]) -> str:
     >>> range_words({"confidence": 0.9, "held": {}})
     'the ranges should contain the true value in 9 of 10 runs'
     """
-    held = forecast.get("held") or {}
+    counts = forecast.get("held") or {}
     words = "the ranges should contain the true value in 9 of 10 runs"
-    if not all(name in held for name in ("peak_bytes", "command_seconds")):
+    if not all(name in counts for name in ("peak_bytes", "command_seconds")):
         return words
-    peaks, seconds = held["peak_bytes"], held["command_seconds"]
+    peaks, seconds = counts["peak_bytes"], counts["command_seconds"]
     return f"{words}; here they did for {peaks[0]} of {peaks[1]} peaks and {seconds[0]} of {seconds[1]} times"
 
 
@@ -78,8 +78,8 @@ def budget_words(budget_bytes: int, smallest_bytes: int, is_measured: bool = Tru
     '1 GB; the smallest that works is about 160 MB by the starting table, without models'
     """
     smallest = format_size(smallest_bytes)
-    told = smallest if is_measured else f"about {smallest} by the starting table, without models"
-    return f"{format_size(budget_bytes)}; the smallest that works is {told}"
+    shown = smallest if is_measured else f"about {smallest} by the starting table, without models"
+    return f"{format_size(budget_bytes)}; the smallest that works is {shown}"
 
 
 def free_words(n_bytes: int | None) -> str:

@@ -39,8 +39,8 @@ class Smallest(NamedTuple):
 
 def smallest_of_dedup(workflow: Any, may_try: bool) -> Smallest:
     """Return the smallest budget of a deduplication; `may_try`: whether it may be tried on this machine's data."""
-    found = _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table()
-    return found.among(_solving())
+    first_pass = _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table()
+    return first_pass.among(_solving())
 
 
 def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
@@ -50,15 +50,15 @@ def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
     loaded, and downloaded if they are missing.
     """
     plan = curation.plan()
-    found = (
+    smallest = (
         _tried(lambda folder: curation.into(folder).run(progress=False, **_settings())) if may_try else _from_table()
     )
     last = [curation.steps[i] for i in plan.last]
     if may_try and plan.groups and last:
         from tamis.stages.text.io.writer import JsonlWriter
 
-        found = found.among(_tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
-    return found.among(_solving()) if plan.groups else found
+        smallest = smallest.among(_tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
+    return smallest.among(_solving()) if plan.groups else smallest
 
 
 def _solving() -> Smallest:
@@ -81,9 +81,9 @@ def _tried(begin: Callable[[str], object]) -> Smallest:
 
 
 def _begin_dedup(workflow: Any, folder: str) -> None:
-    made = copy.copy(workflow)
-    made.output_path = folder
-    made.run(progress=False, **_settings())
+    trial = copy.copy(workflow)
+    trial.output_path = folder
+    trial.run(progress=False, **_settings())
 
 
 def _begin_stages(stages: list[Any]) -> None:

@@ -112,8 +112,8 @@ class Plan:
 
     def _run_rows(self, each: str) -> list[tuple[str, str]]:
         """Return the figures of a run that fits; `each`: the words after a figure of one node among several."""
-        kept = f"; {self.kept_share:.1%} of the documents" if self.kept_share is not None else ""
-        place = f" in {self.output}{free_words(self.free_bytes)}" if self.free_bytes is not None else ""
+        share = f"; {self.kept_share:.1%} of the documents" if self.kept_share is not None else ""
+        location = f" in {self.output}{free_words(self.free_bytes)}" if self.free_bytes is not None else ""
         scratch = each + free_words(self.scratch_free_bytes) if self.forecast["scratch_bytes"]["high"] else ""
         time = times(self.forecast["seconds"])
         if self.cluster.get("limited_by") == "driver":  # it is slower than all workers together: its time counts
@@ -123,7 +123,7 @@ class Plan:
             ("partitions", f"about {self.n_partitions:,} of {format_size(self.block_bytes)}, {workers}"),
             ("peak memory", sizes(self.forecast["peak_bytes"]) + each),
             ("scratch", sizes(self.forecast["scratch_bytes"]) + scratch),
-            ("output", sizes(self.forecast["output_bytes"]) + kept + place),
+            ("output", sizes(self.forecast["output_bytes"]) + share + location),
             ("time", f"{time}; {format_time(self.forecast['cpu_s'])} of CPU"),
         ]
         if self.gpu_seconds:
@@ -144,9 +144,9 @@ class Plan:
 
 
 def make_plan(
-    request: Request, probe_bytes: int, where: PlannedMachine, asked: Dataset | None, may_probe: bool | None
+    request: Request, probe_bytes: int, where: PlannedMachine, dataset: Dataset | None, may_probe: bool | None
 ) -> Plan:
-    """Plan a run. `asked`: the data, if only described; `may_probe`: None probes only what has not run here."""
+    """Plan a run. `dataset`: the data, if only described; `may_probe`: None probes only what has not run here."""
     pipeline, settings = request.build()
     flat = pipeline.build()
     source, output = file_source(flat, "plan"), output_of(pipeline, settings)
@@ -154,20 +154,20 @@ def make_plan(
     stages = describe_job(job, output_settings(settings))
     names = stage_names(stages)
     block = _block_bytes(settings.get("blocksize") or source.blocksize)
-    here = find_budget(settings.get("memory"), os.environ).bytes
-    budget = here if where.is_here or settings.get("memory") else where.budget_bytes
+    local_budget = find_budget(settings.get("memory"), os.environ).bytes
+    budget = local_budget if where.is_here or settings.get("memory") else where.budget_bytes
 
-    known = Experience(profile_key(stages))
-    models, from_profile = models_of(known.profile, len(job.segments), block)
-    files = FileList() if asked is not None else files_of(source, output, settings.get("scratch"))
+    experience = Experience(profile_key(stages))
+    models, from_profile = models_of(experience.profile, len(job.segments), block)
+    files = FileList() if dataset is not None else files_of(source, output, settings.get("scratch"))
     tried: Probe | None = None
-    if _needs_probe(may_probe, asked, known.past):
-        tried = probe(request, files, probe_bytes, budget if where.is_here else min(budget, here), block)
-        known.probed(tried.measured)
-        models = [tried.model] if known.kind == ranges.PROBE else models
-    data = asked or _dataset(files, tried, known.past)
-    conditions = _conditions(job, settings, data, known.past, budget, where, block)
-    found = known.forecast(
+    if _needs_probe(may_probe, dataset, experience.past):
+        tried = probe(request, files, probe_bytes, budget if where.is_here else min(budget, local_budget), block)
+        experience.probed(tried.measured)
+        models = [tried.model] if experience.kind == ranges.PROBE else models
+    data = dataset or _dataset(files, tried, experience.past)
+    conditions = _conditions(job, settings, data, experience.past, budget, where, block)
+    estimate = experience.forecast(
         conditions,
         models,
         shipped_table.seconds_per_byte(names),
@@ -175,16 +175,16 @@ def make_plan(
         nodes=where.nodes,
         learned=any(from_profile),
     )
-    told = known.planned(conditions, found) if where.is_here else found.to_dict()
+    ranges_by_figure = experience.planned(conditions, estimate) if where.is_here else estimate.to_dict()
     smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
     fits = budget >= smallest
     if tried is not None and where.is_here:
         fits, smallest = tried.fits, tried.smallest_bytes
-    gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, known.past)
-    seconds = _seconds_on(where, float(told["seconds"]["expected"]), gpu)
+    gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, experience.past)
+    seconds = _seconds_on(where, float(ranges_by_figure["seconds"]["expected"]), gpu)
     cluster: dict[str, Any] = {}
     if where.nodes > 1:
-        cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions))
+        cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, estimate.n_partitions))
         seconds = float(cluster["seconds"])
     row = shipped_table.text_sizing(data.decoded_bytes)
     scratch = str(settings.get("scratch") or local_output_dir(output))
@@ -196,31 +196,31 @@ def make_plan(
         output=output,
         budget_bytes=budget,
         smallest_budget_bytes=smallest,
-        smallest_is_measured=bool(tried or known.past),
+        smallest_is_measured=bool(tried or experience.past),
         fits=fits,
         n_workers=conditions.n_workers,
-        block_bytes=found.block_bytes,
-        n_partitions=found.n_partitions,
-        peak_bytes=int(found.peak_bytes.expected),
-        output_bytes=int(found.output_bytes.expected),
+        block_bytes=estimate.block_bytes,
+        n_partitions=estimate.n_partitions,
+        peak_bytes=int(estimate.peak_bytes.expected),
+        output_bytes=int(estimate.output_bytes.expected),
         free_bytes=_free_bytes(where, output),
         scratch_free_bytes=_free_bytes(where, scratch),
         seconds=round(seconds, 1),
         **_probe_figures(tried),
-        basis=known.basis,
+        basis=experience.basis,
         machine=str(where),
         nodes=where.nodes,
         gpu_seconds=round(gpu, 1),
-        forecast=told,
+        forecast=ranges_by_figure,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
         skipped_files=files.skipped.entries(),
         cluster=cluster,
     )
 
 
-def _needs_probe(may_probe: bool | None, asked: Dataset | None, past: Sequence[RunMeasurement]) -> bool:
+def _needs_probe(may_probe: bool | None, dataset: Dataset | None, past: Sequence[RunMeasurement]) -> bool:
     """Return True if the recipe is to be tried; raise UsageError for a probe without data."""
-    if asked is not None:
+    if dataset is not None:
         if may_probe:
             raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
         return False
@@ -299,5 +299,5 @@ def _conditions(
 
 
 def _document_bytes(data: Dataset, past: Sequence[RunMeasurement]) -> float:
-    known = [m.conditions.decoded_bytes / m.n_documents for m in past if m.n_documents and m.conditions.decoded_bytes]
-    return data.document_bytes or (known[-1] if known else shipped_table.DOCUMENT_BYTES)
+    means = [m.conditions.decoded_bytes / m.n_documents for m in past if m.n_documents and m.conditions.decoded_bytes]
+    return data.document_bytes or (means[-1] if means else shipped_table.DOCUMENT_BYTES)

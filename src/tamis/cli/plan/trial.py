@@ -67,7 +67,7 @@ def copied(
 
     Raise TamisError if there is no such file.
     """
-    asked = {
+    request = {
         "paths": list(paths),
         "folder": folder,
         "n_bytes": n_bytes,
@@ -75,14 +75,14 @@ def copied(
         "formats": reader_formats(pipeline),
     }
     try:
-        taken: list[dict[str, Any]] = _ask("tamis.cli.plan.beginnings", asked)
+        copies: list[dict[str, Any]] = _ask("tamis.cli.plan.beginnings", request)
     except TamisError as exc:
         raise TamisError(f"the input files cannot be looked into: {exc}") from None
-    found = [one for one in taken if one.get("copy")]
-    if not found:
-        wrong = [f"{one['path']}: {one['error']}" for one in taken if "error" in one]
+    usable = [one for one in copies if one.get("copy")]
+    if not usable:
+        wrong = [f"{one['path']}: {one['error']}" for one in copies if "error" in one]
         raise TamisError(f"nothing to try the recipe on: {[*wrong, 'the files hold no whole record'][0]}")
-    return found
+    return usable
 
 
 def spread(paths: Sequence[str], n: int) -> list[str]:
@@ -96,7 +96,7 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
 
 def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
     """Run a trial in a separate process."""
-    asked = {
+    message = {
         "job": encode_job(request.job),
         "settings": dict(request.settings),
         "consent": asdict(request.consent),
@@ -106,12 +106,12 @@ def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> 
         "parent": os.getpid(),
     }
     try:
-        return Trial(**_ask("tamis.cli.plan.trial", asked))
+        return Trial(**_ask("tamis.cli.plan.trial", message))
     except TamisError as exc:
         return Trial("failed", str(exc), exc.exit_code)
 
 
-def _ask(module: str, asked: dict[str, Any]) -> Any:
+def _ask(module: str, message: dict[str, Any]) -> Any:
     """Run the module in a process and return its answer, the last line it prints.
 
     Raise TamisError with the last line of its stderr if it fails. On an interrupt the process is ended before
@@ -129,7 +129,7 @@ def _ask(module: str, asked: dict[str, Any]) -> Any:
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(json.dumps(asked))
+        out, err = process.communicate(json.dumps(message))
     except BaseException:
         process.terminate()
         end_within(process, _STOP_S)
@@ -162,12 +162,14 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
     small = redirect(pipeline, paths, output)
     if settings.get("blocksize", "") is None and isinstance(source := small.stages[0], FilePartitioningStage):
         source.blocksize = None
-    chosen = _trial_settings(settings)
+    run_settings = _trial_settings(settings)
     if not small.build()[-1].is_sink_stage:
-        chosen["run_dir"] = output
+        run_settings["run_dir"] = output
     try:
         with sigterm_interrupts(), without_profiles():
-            done = small.execute(LocalExecutor(progress=watch, report=False), count_caller=True, alerts="off", **chosen)
+            done = small.execute(
+                LocalExecutor(progress=watch, report=False), count_caller=True, alerts="off", **run_settings
+            )
     except TamisError as exc:
         return Trial("infeasible" if isinstance(exc, BudgetError) else "failed", str(exc), exc.exit_code)
     work_s = time.monotonic() - began_s[0] if began_s else done.seconds

@@ -24,14 +24,14 @@ def list_(as_json: Json = False) -> None:
     """
     from tamis.forecast import profiles
 
-    found = [_summary(profile) for profile in profiles.list_profiles()]
+    summaries = [_summary(profile) for profile in profiles.list_profiles()]
     off = profiles.is_off()
     if as_json:
-        print_json({"folder": str(profiles.profile_dir()), "off": off, "profiles": found})
+        print_json({"folder": str(profiles.profile_dir()), "off": off, "profiles": summaries})
         return
-    if found:
+    if summaries:
         columns = ["key", "pipeline", "machine", "runs", "last peak", "last speed", "saved", ""]
-        print_table("Machine profiles", columns, [_list_row(f) for f in found], right=(3, 4, 5))
+        print_table("Machine profiles", columns, [_list_row(f) for f in summaries], right=(3, 4, 5))
     else:
         print_lines(["no profiles yet: every run leaves one"])
     print_lines([f"in {profiles.profile_dir()}" + ("; switched off by TAMIS_PROFILES=off" if off else "")])
@@ -72,14 +72,14 @@ def show(key: Key, as_json: Json = False) -> None:
     from tamis.forecast import profiles
     from tamis.forecast.prediction import runs_of
 
-    one = profiles.find(key)
+    profile = profiles.find(key)
     if as_json:
-        print_json({"key": one.key, "machine": one.machine, "facts": one.facts, **one.numbers})
+        print_json({"key": profile.key, "machine": profile.machine, "facts": profile.facts, **profile.numbers})
         return
-    facts = ", ".join(f"{k} {v}" for k, v in one.facts.items() if v not in ("", None))
-    lines = [f"key       {one.key}", f"pipeline  {one.name}"]
-    lines += [f"machine   {one.machine}" + (f": {facts}" if facts else "")]
-    print_lines([*lines, *_models(one)])
+    facts = ", ".join(f"{k} {v}" for k, v in profile.facts.items() if v not in ("", None))
+    lines = [f"key       {profile.key}", f"pipeline  {profile.name}"]
+    lines += [f"machine   {profile.machine}" + (f": {facts}" if facts else "")]
+    print_lines([*lines, *_models(profile)])
     rows = [
         (
             time.strftime("%Y-%m-%d %H:%M", time.localtime(m.at)),
@@ -92,18 +92,18 @@ def show(key: Key, as_json: Json = False) -> None:
             format_size(m.scratch_bytes),
             f"{m.n_partitions:,}",
         )
-        for m in runs_of(one.numbers)
+        for m in runs_of(profile.numbers)
     ]
     if rows:
         columns = ["run", "budget", "workers", "decoded", "peak", "time", "CPU s/MB", "scratch", "partitions"]
         print_table("Runs", columns, rows, right=tuple(range(1, 9)))
 
 
-def _models(one: Profile) -> list[str]:
+def _models(profile: Profile) -> list[str]:
     from tamis.memory.predictor import Predictor
 
     lines = []
-    segments = one.numbers.get("segments")
+    segments = profile.numbers.get("segments")
     for i, data in enumerate(segments if isinstance(segments, list) else ()):
         try:
             model = Predictor.from_dict(data if isinstance(data, dict) else {})

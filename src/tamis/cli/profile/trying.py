@@ -77,7 +77,7 @@ def try_(
         raise UsageError("give --sample or --limit-bytes, not both")
     if plot is not None:
         _check_plot(plot)
-    asked = configurations(budgets, blocksizes, repeat)
+    planned = configurations(budgets, blocksizes, repeat)
     path = find_recipe(recipe)
     if write:
         check_writable(path)
@@ -89,7 +89,7 @@ def try_(
             echo(text, err=True)
 
     with sigterm_interrupts():
-        rows, n_bytes = _try_all(request, asked, repeat, sample, limit_bytes, tell)
+        rows, n_bytes = _try_all(request, planned, repeat, sample, limit_bytes, tell)
     best, why = recommend(rows)
     if plot is not None:
         _write_plot(plot, rows, os.path.basename(path))
@@ -109,26 +109,26 @@ def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Confi
     >>> configurations("512MB,1GB", "auto, 32MB")
     [(512000000, None), (512000000, '32MB'), (1000000000, None), (1000000000, '32MB')]
     """
-    found = sorted({parse_size(b.strip(), "--budgets") for b in budgets.split(",") if b.strip()})
+    budget_sizes = sorted({parse_size(b.strip(), "--budgets") for b in budgets.split(",") if b.strip()})
     blocks: dict[str | None, None] = {}
     for text in (b.strip() for b in blocksizes.split(",") if b.strip()):
         if text.lower() != "auto":
             parse_size(text, "--blocksizes")
         blocks[None if text.lower() == "auto" else text] = None
-    if not found or not blocks:
+    if not budget_sizes or not blocks:
         raise UsageError("give at least one budget and one block size, e.g. --budgets 512MB,1GB --blocksizes auto,32MB")
-    made = [(budget, block) for budget in found for block in blocks]
-    if len(made) * repeat > _MAX_CONFIGURATIONS:
+    pairs = [(budget, block) for budget in budget_sizes for block in blocks]
+    if len(pairs) * repeat > _MAX_CONFIGURATIONS:
         raise UsageError(
-            f"{len(made) * repeat} runs are too many; give fewer budgets and block sizes (at most "
+            f"{len(pairs) * repeat} runs are too many; give fewer budgets and block sizes (at most "
             f"{_MAX_CONFIGURATIONS})"
         )
-    return made
+    return pairs
 
 
 def _try_all(
     request: Request,
-    asked: list[Configuration],
+    planned: list[Configuration],
     repeat: int,
     sample: str | None,
     limit_bytes: str | None,
@@ -150,33 +150,35 @@ def _try_all(
     stages = pipeline.build()
     with tempfile.TemporaryDirectory(prefix="tamis-profile-") as folder:
         tell("taking a sample of the input")
-        found = files_of(file_source(stages, "profile"), stages[-1].path if isinstance(stages[-1], Writer) else None)
+        inputs = files_of(file_source(stages, "profile"), stages[-1].path if isinstance(stages[-1], Writer) else None)
         if limit_bytes is not None:
-            wanted = parse_size(limit_bytes, "--limit-bytes")
+            sample_bytes = parse_size(limit_bytes, "--limit-bytes")
         elif sample is not None:
-            wanted = max(1, int(decoded_bytes(found.paths, found.sizes) * parse_fraction(sample, "--sample")))
+            sample_bytes = max(1, int(decoded_bytes(inputs.paths, inputs.sizes) * parse_fraction(sample, "--sample")))
         else:  # enough for a few of the largest partitions on every core
-            largest = max((parse_size(block) for _, block in asked if block is not None), default=0)
-            wanted = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
+            largest = max((parse_size(block) for _, block in planned if block is not None), default=0)
+            sample_bytes = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
         free = shutil.disk_usage(folder).free
-        if free < 3 * wanted:  # the sample, its output, and blocks between processes
+        if free < 3 * sample_bytes:  # the sample, its output, and blocks between processes
             raise TamisError(
-                f"{folder} has {format_size(free)} free, a sample of {format_size(wanted)} needs three times its "
+                f"{folder} has {format_size(free)} free, a sample of {format_size(sample_bytes)} needs three times its "
                 "size; give a smaller "
                 "--limit-bytes, or set TMPDIR to a larger disk"
             )
-        readable = [p for p, size in zip(found.paths, found.sizes, strict=True) if size > 0]
-        copies = copied(pipeline, spread(readable, _MAX_FILES), folder, wanted, packed=True)
+        readable = [p for p, size in zip(inputs.paths, inputs.sizes, strict=True) if size > 0]
+        copies = copied(pipeline, spread(readable, _MAX_FILES), folder, sample_bytes, packed=True)
         paths, n_bytes = [one["copy"] for one in copies], sum(one["n_bytes"] for one in copies)
         # Compiling happens once, and would count as slowness of the first configuration.
         job = make_job(pipeline.name, stages, str(settings.get("mode", "streaming")))
         compile_missing(job.kernel_groups(), find_budget(None, os.environ).bytes, count_caller=False)
         rows, n = [], 0
-        for budget, block in asked:
+        for budget, block in planned:
             trials: list[Trial] = []
             while len(trials) < repeat and (not trials or trials[-1].status == "ok"):
                 n += 1
-                tell(f"[{n}/{len(asked) * repeat}] {format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}")
+                tell(
+                    f"[{n}/{len(planned) * repeat}] {format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}"
+                )
                 # Not 100%: that would also switch off the early end of a run whose stage fails on everything.
                 how = {"memory": budget, "blocksize": block, "quarantine_limit": "5%"}
                 trials.append(tried_apart(request, paths, os.path.join(folder, f"out-{n}"), **how))
@@ -184,34 +186,34 @@ def _try_all(
         return rows, n_bytes
 
 
-def _row(found: list[Trial], budget: int, block: str) -> TrialRun:
+def _row(trials: list[Trial], budget: int, block: str) -> TrialRun:
     from tamis.observe.profiling import TrialRun
 
-    last = found[-1]
+    last = trials[-1]
     if last.status != "ok":
         return TrialRun(budget, block, last.status, message=last.message)
-    middle = statistics.median_low([f.seconds for f in found])
-    one = next(f for f in found if f.seconds == middle)
+    middle = statistics.median_low([f.seconds for f in trials])
+    median = next(f for f in trials if f.seconds == middle)
 
     def most(*names: str) -> int:
         """Return the highest sum of these failure counters over all runs: the worst run counts."""
-        return max(sum(f.counters.get(name, 0) for name in names) for f in found)
+        return max(sum(f.counters.get(name, 0) for name in names) for f in trials)
 
-    n_workers = one.prediction.get("conditions", {}).get("n_workers", 0)
+    n_workers = median.prediction.get("conditions", {}).get("n_workers", 0)
     return TrialRun(
         budget,
         block,
         "ok",
-        max(f.peak_bytes for f in found),
+        max(f.peak_bytes for f in trials),
         round(middle, 3),
-        round(one.read_bytes / 1e6 / one.work_s, 2),
-        round(one.cpu_s, 3),
+        round(median.read_bytes / 1e6 / median.work_s, 2),
+        round(median.cpu_s, 3),
         n_workers,
-        one.counters.get("committed", 0),
+        median.counters.get("committed", 0),
         most("splits"),
         most("recycled"),
         most("memory_failures", "kills", "crashes"),
-        repeats=[round(f.seconds, 3) for f in found],
+        repeats=[round(f.seconds, 3) for f in trials],
     )
 
 
@@ -243,9 +245,9 @@ def _write_plot(plot: Path, rows: list[TrialRun], name: str) -> None:
 
 
 def _print_json(rows: list[TrialRun], best: TrialRun | None, why: str, n_bytes: int, path: str, write: bool) -> None:
-    chosen = None if best is None else {**asdict(best), "settings": _settings(best)}
+    best_values = None if best is None else {**asdict(best), "settings": _settings(best)}
     about = {"recipe": path, "sample_bytes": n_bytes, "configurations": [asdict(r) for r in rows]}
-    print_json({**about, "recommended": chosen, "why": why, "written": write and best is not None})
+    print_json({**about, "recommended": best_values, "why": why, "written": write and best is not None})
 
 
 def _print(

@@ -33,27 +33,29 @@ def diff(
     from tamis.observe.gpu_figures import shown
     from tamis.sizes import format_size
 
-    found = compare(first, second)
+    differences = compare(first, second)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(differences))
         return
-    lines = [f"different: {sentence}" for sentence in found.settings] or ["the same stages with the same settings"]
-    lines = [*found.remarks, *lines]
-    for paths, which in ((found.only_first, "first"), (found.only_second, "second")):
+    lines = [f"different: {sentence}" for sentence in differences.settings] or [
+        "the same stages with the same settings"
+    ]
+    lines = [*differences.remarks, *lines]
+    for paths, which in ((differences.only_first, "first"), (differences.only_second, "second")):
         if paths:
             lines.append(f"left out: {len(paths):,} files that only the {which} run read, such as {paths[0]}")
     print_lines(lines)
-    if found.changes:
+    if differences.changes:
         rows = [
             (c.before, c.after, f"{c.n_documents:,}", format_size(c.n_bytes), ", ".join(c.examples))
-            for c in found.changes
+            for c in differences.changes
         ]
         print_table(
             "Changed verdicts", ["first run", "second run", "documents", "bytes", "such as"], rows, right=(2, 3)
         )
     else:
         print_lines(["no document changed its verdict"])
-    print_lines([f"{found.n_same:,} documents were dropped by the same rule in both"])
+    print_lines([f"{differences.n_same:,} documents were dropped by the same rule in both"])
     went = [
         (
             f.name,
@@ -62,7 +64,7 @@ def diff(
                 for v in (f.before, f.after)
             ),
         )
-        for f in found.figures
+        for f in differences.figures
     ]
     print_table("How they went", ["", "first run", "second run"], went, right=(1, 2))
 

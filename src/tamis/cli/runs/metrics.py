@@ -46,11 +46,11 @@ def metrics(
         raise UsageError("give the output folder of a run: tamis metrics clean/")
     from tamis.observe.passes import find_run
 
-    made = _satellites.load("metrics.collector")(find_run(output), None if scratch is None else str(scratch))
+    collector = _satellites.load("metrics.collector")(find_run(output), None if scratch is None else str(scratch))
     if once:
-        echo(made.text(), nl=False)
+        echo(collector.text(), nl=False)
         return
-    endpoint = _satellites.load("metrics.endpoint")(made.text, host, port)
+    endpoint = _satellites.load("metrics.endpoint")(collector.text, host, port)
     echo(f"metrics: {endpoint.url} (Ctrl-C ends it)")
     try:
         endpoint.serve()

@@ -76,9 +76,9 @@ def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[Q
     """
     from tamis.observe.quarantine import read_entries
 
-    wanted = (reason or "").lower()
+    reason_part = (reason or "").lower()
     for entry in read_entries(run_dir / "quarantine", problems):
-        if wanted in entry.reason.lower() or wanted in entry.stage.lower():
+        if reason_part in entry.reason.lower() or reason_part in entry.stage.lower():
             yield entry
 
 
@@ -137,8 +137,8 @@ def _request(
         return Request(RecipeJob(path, {**_open_ends(path), **overrides}), settings, consent=consent)
     if not (output / "_tamis" / command_file.FILE).exists():
         raise UsageError(_no_recipe(output))
-    asked = Request(RecipeJob("", overrides), settings, consent=consent)
-    return find_request(str(output), asked, "--recipe; records otherwise go through the recipe of the run")
+    request = Request(RecipeJob("", overrides), settings, consent=consent)
+    return find_request(str(output), request, "--recipe; records otherwise go through the recipe of the run")
 
 
 def _no_recipe(output: Path) -> str:
@@ -175,7 +175,7 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
 
     if request.workflow() is not None:
         raise UsageError(_no_recipe(output))
-    pipeline, chosen = request.build()
+    pipeline, kept_settings = request.build()
     file_source(pipeline.build(), "quarantine --retry")
     target = _retry_folder(output, into)
     records = output / "_tamis" / "retry" / "records.jsonl"
@@ -187,10 +187,15 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
         return 1 if problems else 3 if n_left else 0
     # What fails again is counted below; it must not end the run early. All records are retried, on this machine: they
     # are few.
-    chosen = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].selects}
-    chosen |= {"quarantine_limit": "100%", "fresh": _is_retry_of(target, output)}
+    kept_settings = {
+        name: value for name, value in kept_settings.items() if name not in SETTINGS or not SETTINGS[name].selects
+    }
+    kept_settings |= {"quarantine_limit": "100%", "fresh": _is_retry_of(target, output)}
     about = execute_pipeline(
-        redirect(pipeline, [str(records)], str(target)), chosen, lambda run_dir: _mark(run_dir, output), quiet=True
+        redirect(pipeline, [str(records)], str(target)),
+        kept_settings,
+        lambda run_dir: _mark(run_dir, output),
+        quiet=True,
     )
     n_still = int(about["n_quarantined"])
     if as_json:
@@ -250,9 +255,9 @@ def _mark(run_dir: str, output: Path) -> None:
 def _is_retry_of(target: Path, output: Path) -> bool:
     """Return True if `target` holds an earlier retry of the same output, which this one replaces."""
     try:
-        found = json.loads((target / "_tamis" / _MARK).read_bytes())
+        mark = json.loads((target / "_tamis" / _MARK).read_bytes())
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as exc:
         raise RunConflict(f"{target} cannot be used ({exc}); give another folder with --into") from None
-    return isinstance(found, dict) and found.get("retry_of") == str(output.resolve())
+    return isinstance(mark, dict) and mark.get("retry_of") == str(output.resolve())

@@ -68,10 +68,10 @@ def _look(folder: Path, scratch: str | None) -> LiveRun:
     from tamis.observe.live import read_live
     from tamis.observe.passes import find_shown_run
 
-    place = find_shown_run(folder, scratch)
-    live = read_live(place.run_dir, whole_dir=folder)
+    location = find_shown_run(folder, scratch)
+    live = read_live(location.run_dir, whole_dir=folder)
     # A machine may be suspended for a while: the locks tell whether a process works on the run.
-    if live.status == "stopped" and (is_held(folder / "dedup.lock") or is_held(place.run_dir / "lock")):
+    if live.status == "stopped" and (is_held(folder / "dedup.lock") or is_held(location.run_dir / "lock")):
         live = replace(live, status="running")
     return live
 
@@ -154,9 +154,9 @@ def _processes(live: LiveRun, budget: int, width: int) -> list[str]:
         return []
     lines = ["  process      pid        now      heap       peak     CPU"]
     for p in live.processes:
-        who = f"worker {p.worker}" if p.role == "worker" else p.role
+        name = f"worker {p.worker}" if p.role == "worker" else p.role
         lines.append(
-            f"  {who:<10s} {p.pid:>7d}  {format_size(p.pss_bytes):>9s} {format_size(p.anon_bytes):>9s}  "
+            f"  {name:<10s} {p.pid:>7d}  {format_size(p.pss_bytes):>9s} {format_size(p.anon_bytes):>9s}  "
             f"{format_size(p.peak_bytes):>9s}  {clock(p.cpu_s):>6s}  {bar(p.pss_bytes / budget, max(5, width - 62))}"
         )
     return lines
