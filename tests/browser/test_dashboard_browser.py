@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.schema import EventKind
 from tamis.observe.report import write_report
+from tests.support import slow_run
+from tests.support.made_documents import text
 from tests.support.made_run import add_cells, add_moment, make_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -36,8 +39,33 @@ FLAGS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
+# Of every row of sections, those that are shown fill the whole width.
+NO_VOIDS = """
+const main = document.getElementById('main').getBoundingClientRect(), rows = {};
+for (const s of document.querySelectorAll('main > section:not([hidden])')) {
+  const box = s.getBoundingClientRect();
+  (rows[Math.round(box.top)] ??= []).push(box);
+}
+return Object.values(rows).filter((row) => Math.abs(Math.max(...row.map((b) => b.right)) - main.right) > 2
+  || Math.abs(row.reduce((sum, b) => sum + b.width, 0) + (row.length - 1) * 14.4 - main.width) > 3
+  || Math.max(...row.map((b) => b.height)) - Math.min(...row.map((b) => b.height)) > 1).length
+"""
 FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-SECTIONS = ("memory", "map", "funnel", "throughput", "speed", "queues", "gpus", "stages", "workers", "alerts", "events")
+SECTIONS = (
+    "memory",
+    "map",
+    "funnel",
+    "rules",
+    "dropped",
+    "throughput",
+    "speed",
+    "queues",
+    "gpus",
+    "stages",
+    "workers",
+    "alerts",
+    "events",
+)
 
 pytestmark = [
     pytest.mark.skipif(
@@ -45,6 +73,20 @@ pytestmark = [
     ),
     pytest.mark.timeout(300),
 ]
+
+
+CURATION = """
+name: mine
+input: ???
+output: ???
+steps:
+  - _target_: tamis.stages.text.filters.ScoreFilter
+    filter_obj: {_target_: tamis.stages.text.filters.heuristic.WordCountFilter, min_words: 30}
+    name: long_enough
+  - _target_: user_stages.Slow
+  - exact_duplicates: {}
+  - fuzzy_duplicates: {}
+"""
 
 
 class Browser:
@@ -147,6 +189,46 @@ def test_every_chart_is_there_and_moves(browser: Browser, tmp_path: Path) -> Non
         assert browser.complaints() == []
 
 
+def test_a_curation_under_way_shows_its_passes_and_what_is_dropped(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for k in range(30):
+        lines = [json.dumps({"id": f"{k}-{i}", "text": "short" if i % 3 else text(100 * k + i)}) for i in range(60)]
+        (tmp_path / f"in/{k}.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "recipe.yaml").write_text(CURATION)
+    (tmp_path / "user_stages.py").write_text(slow_run.stages(0.3))
+    command = [sys.executable, "-m", "tamis.cli.start", "curate", "in", "out", "--preset", "recipe.yaml", "-q"]
+    more = ["--allow-module", "user_stages", "--memory", "600MB", "--workers", "1", "--blocksize", "20KB"]
+    env = {**os.environ, "PYTHONPATH": f"{SRC}:{tmp_path}"}
+    browser.look(1400, 900)
+    with subprocess.Popen([*command, *more], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
+        while not (tmp_path / "out/_tamis/run.json").exists():
+            assert run.poll() is None
+            time.sleep(0.05)
+        with served(tmp_path / "out/_tamis") as url:
+            browser.driver.get(url)
+            browser.wait("return document.querySelector('#passes [aria-current=step]') !== null", "a pass is current")
+            assert browser.run("return document.querySelectorAll('#passes li').length") >= 4
+            browser.wait("return / of all passes, .* left/.test(progress.textContent)", "the time left of all passes")
+            rows = "return [...document.querySelectorAll('#{} tbody tr')].map((row) => row.textContent)"
+            dropped = browser.wait(rows.format("dropped"), "dropped documents are named")
+            assert len(dropped) <= 12
+            assert all("short" in row for row in dropped)  # the beginning of its text
+            (rule,) = browser.run(rows.format("rules"))
+            assert "word_count" in rule
+            assert browser.run(NO_VOIDS) == 0
+            while run.poll() is None:
+                time.sleep(0.1)
+            assert run.returncode == 0
+            over = "return [...document.querySelectorAll('#passes li')].every((step) => step.className === 'finished')"
+            browser.wait(over, "all passes are finished")
+            assert browser.run(FITS)
+            assert browser.run(NO_VOIDS) == 0
+            assert browser.complaints() == []
+            browser.driver.get("about:blank")
+    browser.driver.get(f"file://{tmp_path}/out/_tamis/report.html")
+    assert browser.run("return document.querySelectorAll('ol.steps li.finished').length") >= 4
+
+
 def test_values_under_the_pointer_stay_while_the_chart_moves(browser: Browser, tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
 
@@ -201,6 +283,8 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, tmp_path: Path, widt
         browser.driver.get(url)
         browser.wait("return document.querySelector('#settings table') !== null", "the page is complete")
         assert browser.run(FITS)
+        if width >= 960:
+            assert browser.run(NO_VOIDS) == 0
         _colours(browser, scheme)
         assert browser.complaints() == []
         browser.driver.get("about:blank")  # a page complains when its server goes

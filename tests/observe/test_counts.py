@@ -125,7 +125,7 @@ def check(result: Any, truth: Truth, kept: set[str], sampled: set[str], n_reads:
     assert {k: report[k] for k in expected} == expected
     assert [d["documents"] for d in report["drops"]] == [n_short, n_long]
     page = (folder / "_tamis/report.html").read_text()
-    for name, n in (("read", truth.n_records), ("written", len(kept)), ("dropped", n_short + n_long)):
+    for name, n in (("documents", truth.n_records), ("kept", len(kept)), ("dropped", n_short + n_long)):
         assert f"<span>{name}</span><b>{n:,}</b>" in page
     snapshot, live = read_snapshot(folder / "_tamis"), read_live(folder / "_tamis")
     for seen in (snapshot.last, live.total):  # the dashboard, `tamis top` and the metrics show these

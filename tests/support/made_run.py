@@ -137,6 +137,10 @@ def add_moment(
 ) -> None:
     share = second / max(seconds, 1) * (1.0 if finished else 0.62)
     n_documents = int(9_000_000 * share)
+    stages, left = [], n_documents - n_documents // 900
+    for stage, rate in zip(STAGES, (0.0, 0.12, 0.16, 0.09, 0.06, 0.0, 0.0), strict=True):
+        stages.append((stage, left, left - int(left * rate)))
+        left = stages[-1][2]
     trend = 900_000 * second if rising else 0
     workers = {
         w: int(180e6 + 90e6 * math.sin(second / 7 + w * 1.7) + 30e6 * math.sin(second * 1.3 + w)) + trend // n_workers
@@ -149,8 +153,8 @@ def add_moment(
         "used_bytes": used,
         "budget_bytes": BUDGET,
         "documents": n_documents,
-        "written": int(n_documents * 0.61),
-        "dropped": int(n_documents * 0.388),
+        "written": stages[-1][2],
+        "dropped": sum(n_in - n_out for _, n_in, n_out in stages),
         "quarantined": n_documents // 900,
         "read_bytes": int(INPUT * share),
         "left_bytes": int(INPUT * (1 - share)),
@@ -172,8 +176,6 @@ def add_moment(
         "peak_bytes": int(used * 1.04),
     }
     database.sample(state, workers, at)
-    if second % 2:
-        return
     for pid, role, worker, n_bytes in [
         (4000, "supervisor", 0, supervisor),
         (4001, "server", 0, server),
@@ -191,23 +193,24 @@ def add_moment(
             peak_bytes=int(n_bytes * 1.2),
             cpu_s=second * 0.9,
         )
-    left = float(n_documents)
-    for position, stage in enumerate(STAGES):
-        n_dropped = int(left * (0.0, 0.12, 0.16, 0.09, 0.06, 0.0, 0.0)[position])
+    for position, (stage, n_in, n_out) in enumerate(stages):
         database.put(
             "stages",
             at=at,
             stage=stage,
             position=position,
-            n_in=int(left),
-            n_out=int(left) - n_dropped,
-            n_dropped=n_dropped,
-            in_bytes=int(left * 5300),
+            n_in=n_in,
+            n_out=n_out,
+            n_dropped=n_in - n_out,
+            in_bytes=n_in * 5300,
             seconds=second * (0.3, 0.8, 1.1, 0.9, 0.3, 0.2, 0.4)[position],
             cpu_s=second * 0.5,
             peak_bytes=int(60e6 + 25e6 * position),
         )
-        left -= n_dropped
+    if not finished:
+        rules = [(stage, f"{stage} rule", n_in - n_out, 9000) for stage, n_in, n_out in stages if n_in > n_out]
+        database.rule_counts(rules)
+        database.dropped(at, [(s, rule, "crawl-0042.jsonl", 5300 * second, f"doc-{second}") for s, rule, *_ in rules])
     for gpu in range(n_gpus):
         busy = 0.86 + 0.12 * math.sin(second / 5 + gpu)
         database.put(

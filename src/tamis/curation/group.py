@@ -51,7 +51,7 @@ class Group:
         def progress(state: dict[str, Any]) -> None:
             run.runner.progress({**state, "step": self.number})
 
-        return PassRunner(run.session, settings, progress, self.name)
+        return PassRunner(run.session, settings, progress, self.name if len(run.plan.groups) > 1 else "")
 
     def _passes(self, run: CurationRun) -> Passes:
         folder = os.path.join(run.work_path, str(self.number))

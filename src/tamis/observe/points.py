@@ -161,6 +161,18 @@ class AlertPoint:
 
 
 @dataclass(frozen=True)
+class DroppedPoint:
+    """A document that was dropped a moment ago. `document`: its id, "" if it has none."""
+
+    at: float = 0.0
+    stage: str = ""
+    reason: str = ""
+    path: str = ""
+    offset: int = 0
+    document: str = ""
+
+
+@dataclass(frozen=True)
 class Cell:
     """A stretch of the input (all files laid end to end, as they lie on disk) and how many of its bytes are where."""
 

@@ -167,8 +167,12 @@ class Series(Closing):
     def cells(self) -> list[points.Cell]:
         return self._points(points.Cell, "cells", "ORDER BY cell", MAX_CELLS)
 
+    def dropped(self, n: int = 50) -> list[points.DroppedPoint]:
+        """Return the documents that were dropped last, oldest first."""
+        return self._points(points.DroppedPoint, "dropped", "ORDER BY rowid DESC", n)[::-1]
+
     def drops(self) -> list[points.DropPoint]:
-        """Return what was dropped for which reason; empty until the run has finished."""
+        """Return what was dropped so far for which reason, the most first."""
         return self._points(points.DropPoint, "drops", "ORDER BY documents DESC", 10_000)
 
     # -- inside ------------------------------------------------------------------------------------------------------

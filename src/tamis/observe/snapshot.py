@@ -54,6 +54,7 @@ class Snapshot:
     nodes: list[points.NodePoint] = field(default_factory=list)  # of a cluster
     cells: list[points.Cell] = field(default_factory=list)
     drops: list[points.DropPoint] = field(default_factory=list)
+    dropped: list[points.DroppedPoint] = field(default_factory=list)  # the last ones
     events: list[points.EventPoint] = field(default_factory=list)
     alerts: list[points.AlertPoint] = field(default_factory=list)
     units: list[points.UnitPoint] = field(default_factory=list)
@@ -197,7 +198,7 @@ def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None
         snapshot.stages = [p for p in moments if p.at == moments[-1].at] if moments else series.stages()
         snapshot.processes = series.newest_processes(max(last.n_processes, 0) + 8 if last is not None else 8)
         snapshot.nodes = series.nodes()
-        snapshot.cells, snapshot.drops = series.cells(), series.drops()
+        snapshot.cells, snapshot.drops, snapshot.dropped = series.cells(), series.drops(), series.dropped()
         snapshot.events, snapshot.alerts = series.events(wanted.n_events), series.alerts(wanted.n_events)
         snapshot.units = series.units(64)
 

@@ -30,6 +30,7 @@ _RETRY_S = 30.0  # after a full disk
 _THIN_S = 300.0
 _MAX_PENDING = 20_000
 _PATIENCE_S = 1.0  # with a thread that has so many rows to write
+MAX_DROPPED = 200  # documents that were dropped last, by name
 _TRACE_BYTES = 2_000_000  # of tracebacks; afterwards one a minute
 
 TABLES: dict[str, str] = {
@@ -71,6 +72,7 @@ TABLES: dict[str, str] = {
         "peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL"
     ),
     "drops": "stage TEXT, reason TEXT, documents INTEGER, bytes INTEGER, examples TEXT, PRIMARY KEY (stage, reason)",
+    "dropped": "at REAL, stage TEXT, reason TEXT, path TEXT, offset INTEGER, document TEXT",
     "histograms": "stage TEXT, name TEXT, kind TEXT, bins TEXT, PRIMARY KEY (stage, name, kind)",
 }
 _SCHEMA = "".join(f"CREATE TABLE IF NOT EXISTS {table} ({columns});\n" for table, columns in TABLES.items())
@@ -161,7 +163,7 @@ class RunDatabase:
         for row in rows:
             self._put(statement, row)
 
-    def clear(self, table: Literal["cells", "nodes"]) -> None:
+    def clear(self, table: Literal["cells", "drops", "nodes"]) -> None:
         self._put(f"DELETE FROM {table}", ())
 
     def drops(self, ledger: Ledger) -> None:
@@ -181,6 +183,19 @@ class RunDatabase:
                 )
                 group.append(("INSERT INTO drops VALUES (?,?,?,?,?)", row))
         self._pending.append(group)
+
+    def rule_counts(self, rows: Iterable[tuple[str, str, int, int]]) -> None:
+        """Replace rows of the table `drops` while the run works: stage, reason, documents, bytes."""
+        for stage, reason, n, n_bytes in rows:
+            self._put(
+                "INSERT OR REPLACE INTO drops VALUES (?,?,?,?,'[]')", (_storable(stage), _storable(reason), n, n_bytes)
+            )
+
+    def dropped(self, at: float, rows: Iterable[tuple[str, str, str, int, str]]) -> None:
+        """Queue documents that were dropped: stage, reason, path, offset, id. Only the newest ones stay."""
+        for stage, reason, path, offset, document in rows:
+            self.put("dropped", at=at, stage=stage, reason=reason, path=path, offset=offset, document=document)
+        self._put("DELETE FROM dropped WHERE rowid <= (SELECT max(rowid) FROM dropped) - ?", (MAX_DROPPED,))
 
     def histograms(self, tables: Iterable[Mapping[str, Any]]) -> None:
         """Replace document lengths and scores of the whole run (engine/histograms.py)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -33,6 +34,8 @@ from tamis.memory.sampler import Mark
 
 SAMPLE_S = 1.0
 DETAIL_S = 2.0
+_MAX_RULES = 500  # whose counts are shown live; reasons of a stage may be as many as documents
+_MAX_DROPPED = 20  # documents that are named, of those dropped since the last sample
 Remedy = str
 Watch = Callable[[Mapping[str, Any]], Sequence[Remedy]]
 """Called about once a second with the totals (columns of `samples`) and "stages", "gpus", "leaks", "seconds",
@@ -104,6 +107,8 @@ class Monitor:
         self._scratch_bytes = 0
         self._seen_gpus: list[GpuSample] = []
         self._use = GpuUse(past)
+        self._rules: dict[tuple[str, str], list[int]] = {}  # documents and bytes that each dropped, as written
+        self._dropped: deque[tuple[str, str, str, int, str]] = deque(maxlen=_MAX_DROPPED)  # since the last sample
         self._has_output = False
         db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
         db.about({"duplicate_stages": list(place.duplicate_labels)})
@@ -124,8 +129,14 @@ class Monitor:
             self._bad_shares = {}
 
     @_harmless
-    def done(self, report: Done) -> None:
+    def done(self, report: Done, paths: Sequence[str] = ()) -> None:
+        """Count a finished unit. `paths`: of the input files by number, to name dropped documents."""
         self._costs.add(report)
+        for book in report.ledger.stages:
+            for reason, tally in book.dropped.items():
+                for file, offset, document in tally.examples:
+                    if 0 <= file < len(paths):
+                        self._dropped.append((book.name, reason, paths[file], offset, document or ""))
 
     @_harmless
     def committing(self, action: CommitPartition) -> None:
@@ -168,7 +179,8 @@ class Monitor:
             return []
         at = time.time()
         self._sampled_s = now
-        stages = self._costs.stages([*([before] if before is not None else ()), *s.queue.books()])
+        books = [*([before] if before is not None else ()), *s.queue.books()]
+        stages = self._costs.stages(books)
         with self._db.together():
             if final or now - self._detailed_s >= DETAIL_S:
                 self._detailed_s = now
@@ -176,6 +188,10 @@ class Monitor:
             used = self._sample_processes(at, s, workers)
             for stage in stages:
                 self._db.put("stages", at=at, **vars(stage))
+            self._count_rules(books)
+            if self._dropped:
+                self._db.dropped(at, self._dropped)
+                self._dropped.clear()
             totals = self._totals(state, stages, s)
             self._db.sample(totals, used, at)
         if final:
@@ -191,6 +207,22 @@ class Monitor:
         if workers.is_remote:
             return {worker: used_bytes for worker, (_, used_bytes) in known.items()}
         return {row["worker"]: row["pss_bytes"] for row in rows if row["role"] == "worker"}
+
+    def _count_rules(self, books: Sequence[Ledger]) -> None:
+        """Write what each rule has dropped so far, where that has changed; nothing where reasons are too many."""
+        counts: dict[tuple[str, str], list[int]] = {}
+        for stage in (stage for ledger in books for stage in ledger.stages):
+            for reason, tally in stage.dropped.items():
+                count = counts.setdefault((stage.name, reason), [0, 0])
+                count[0] += tally.n
+                count[1] += tally.n_bytes
+        if len(counts) > _MAX_RULES:
+            self._db.clear("drops")
+            return
+        changed = {key: count for key, count in counts.items() if self._rules.get(key) != count}
+        self._rules |= changed
+        rows = [(stage, reason, n, n_bytes) for (stage, reason), (n, n_bytes) in changed.items()]
+        self._db.rule_counts(rows)
 
     def _detail(self, at: float, s: Supervisor) -> None:
         self._scratch_bytes = max(

@@ -131,7 +131,7 @@ class EventLoop:
         if unit is not None:
             message = event.message if isinstance(event, Received) else None
             if isinstance(message, Done) and message.fence == fence:
-                self.monitor.done(message)
+                self.monitor.done(message, self.supervisor.queue.cursor.files.paths)
             elif self.supervisor.status.counters.splits > n_splits:
                 self.monitor.split(unit)
         return actions

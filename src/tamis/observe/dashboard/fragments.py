@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from tamis.engine.run_record import RunCounts
 from tamis.observe.charts import run_charts
+from tamis.observe.charts.passes import passes_chart, progress_text
 from tamis.observe.charts.svg import count_text, number, seconds_text, text
 from tamis.observe.charts.tables import alerts_table, bar, cards, events_table, nodes_table, settings_table, table
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.points import LEVELS, AlertPoint
+from tamis.observe.points import LEVELS, AlertPoint, DropPoint
+from tamis.observe.records import excerpt
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
+from tamis.terminal import time_of_day
 
 _N_ROWS = 100
+_N_DROPPED = 12
+_EXCERPT_CHARS = 160
 
 
 def fragments(run: Snapshot) -> dict[str, str]:
@@ -24,6 +29,7 @@ def fragments(run: Snapshot) -> dict[str, str]:
         "notices": _notices(run),
         "cards": _cards(run),
         "progress": _progress(run),
+        "passes": passes_chart(run.record),
         "memory": run_charts.memory_of(run),
         "map": run_charts.map_of(run),
         "funnel": run_charts.funnel_of(run),
@@ -33,6 +39,8 @@ def fragments(run: Snapshot) -> dict[str, str]:
         "gpus": run_charts.gpus_of(run),
         "nodes": nodes_table(run.nodes),
         "stages": _stages(run),
+        "rules": _rules(run),
+        "dropped": _dropped(run),
         "workers": _workers(run),
         "alerts": alerts_table(reversed(run.alerts)),
         "events": events_table(reversed(run.events)),
@@ -102,7 +110,9 @@ def _cards(run: Snapshot) -> str:
 
 
 def _progress(run: Snapshot) -> str:
-    last = run.last
+    last, record = run.last, run.record
+    if record is not None and len(record.passes) > 1:
+        return "" if record.counts is not None else _bar_of(record.share, "all passes", progress_text(record))
     if last is None:
         return "<p>Waiting for the first sample of the run.</p>" if not run.manifest else ""
     if run.manifest:
@@ -112,11 +122,14 @@ def _progress(run: Snapshot) -> str:
         return ""
     share = min(max(1 - last.left_bytes / whole, 0.0), 1.0)
     left = f", {seconds_text(round(run.left_s))} left" if run.live and run.left_s and last.left_bytes else ""
-    says = f"{share:.1%} of {format_size(whole)}{left}"
+    return _bar_of(share, "input read", f"{share:.1%} of {format_size(whole)}{left}")
+
+
+def _bar_of(share: float, label: str, caption: str) -> str:
     return (
-        '<div role="progressbar" aria-label="input read" aria-valuemin="0" aria-valuemax="100" '
+        f'<div role="progressbar" aria-label="{text(label)}" aria-valuemin="0" aria-valuemax="100" '
         f'aria-valuenow="{share * 100:.0f}">'
-        f"{bar(share, 'k2')}</div><p>{text(says)}</p>"
+        f"{bar(share, 'k2')}</div><p>{text(caption)}</p>"
     )
 
 
@@ -144,6 +157,37 @@ def _stages(run: Snapshot) -> str:
         )
     columns = ["stage", "in", "out", "dropped", "documents", "while in it", "time", "peak"]
     return table(columns, rows, range(1, 8))
+
+
+def _rules(run: Snapshot) -> str:
+    """Return what each rule dropped of the documents that reached its stage, the highest rate first."""
+    n_in = {p.stage: p.n_in for p in run.stages}
+    rated = sorted(((d.documents / max(n_in.get(d.stage, 0), d.documents, 1), d) for d in run.drops), key=_by_rate)
+    rows = [
+        [
+            text(d.reason, 60) + (f'<br/><span class="dim">{text(d.stage, 60)}</span>' if d.stage != d.reason else ""),
+            f"{d.documents:,}",
+            f"{rate:.1%}",
+            bar(rate, "k4" if d.stage in run.duplicate_stages else "k3"),
+        ]
+        for rate, d in rated[:_N_ROWS]
+    ]
+    return table(["rule", "dropped", "of those it saw", ""], rows, (1, 2)) if rows else ""
+
+
+def _by_rate(rated: tuple[float, DropPoint]) -> tuple[float, str, str]:
+    return -rated[0], rated[1].stage, rated[1].reason
+
+
+def _dropped(run: Snapshot) -> str:
+    """Return the documents that were dropped last, with the beginning of each text where it can be read at once."""
+    rows = []
+    for d in reversed(run.dropped[-_N_DROPPED:]):
+        name = d.document or f"{d.path}:{d.offset}"
+        begins = excerpt(d.path, d.offset)[:_EXCERPT_CHARS]
+        shown = f'<br/><span class="dim">{text(begins, _EXCERPT_CHARS)}</span>' if begins else ""
+        rows.append([time_of_day(d.at), text(d.reason, 60), f"<code>{text(name, 120)}</code>{shown}"])
+    return table(["time", "rule", "document"], rows) if rows else ""
 
 
 def _workers(run: Snapshot) -> str:

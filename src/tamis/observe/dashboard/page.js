@@ -27,6 +27,19 @@ function put(id, html) {
   if (section) section.hidden = html === "";
 }
 
+// Sections are 5, 6, 7 or 12 columns wide and hidden where empty: the last one of each row takes what would stay empty.
+function arrange() {
+  const shown = [...document.querySelectorAll("main > section:not([hidden])")];
+  const width = (section) => (section.matches(".full") ? 12 : section.matches(".wide") ? 7 : section.matches(".side") ? 5 : 6);
+  let used = 0;
+  shown.forEach((section, i) => {
+    used = used + width(section) > 12 ? width(section) : used + width(section);
+    const next = shown[i + 1];
+    const rest = !next || used + width(next) > 12 ? 12 - used : 0;
+    section.dataset.span = String(width(section) + rest);
+  });
+}
+
 function say(sentence) {
   lost.hidden = sentence === "";
   if (lost.textContent !== sentence) lost.textContent = sentence;
@@ -41,6 +54,7 @@ async function ask(stop) {
   if (stop.aborted) return; // another question has been asked meanwhile
   state.seen = news.version;
   for (const [id, html] of Object.entries(news.fragments)) put(id, html);
+  arrange();
   if ("head" in news.fragments) {
     const title = document.querySelector("#head h1");
     const badge = document.querySelector("#head .badge");

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tamis.observe.charts.passes import CSS as STEPPER_CSS
 from tamis.observe.charts.style import CSS
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.serving import AccessGuard
@@ -302,7 +303,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def _files() -> dict[str, tuple[str, bytes]]:
     here = Path(__file__).parent
-    style = CSS + (here / "page.css").read_text(encoding="utf-8")
+    style = CSS + STEPPER_CSS + (here / "page.css").read_text(encoding="utf-8")
     return {
         "/": ("text/html; charset=utf-8", (here / "page.html").read_bytes()),
         "/page.js": ("text/javascript; charset=utf-8", (here / "page.js").read_bytes()),

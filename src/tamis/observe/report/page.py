@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from tamis.observe.charts import run_charts
+from tamis.observe.charts.passes import CSS as STEPPER_CSS
+from tamis.observe.charts.passes import passes_chart
 from tamis.observe.charts.run_charts import document_cards, peak_card, whole_run_cards
 from tamis.observe.charts.style import CSS
 from tamis.observe.charts.svg import text
@@ -30,6 +32,7 @@ grid-template-columns:repeat(2,minmax(0,1fr))}}
 def render(facts: Facts) -> str:
     run = facts.run
     blocks = [
+        _section("Passes", passes_chart(run.record)),
         _section("Documents", run_charts.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
         _section("Charts", facts.charts),
@@ -58,7 +61,7 @@ def render(facts: Facts) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width,initial-scale=1">'
         f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title>"
-        f"<style>{CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
+        f"<style>{CSS}{STEPPER_CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
     )
 
 
