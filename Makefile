@@ -1,6 +1,7 @@
 # Every target does all of its own set-up: a machine with python3 and pip is enough.
 #
-#   make demo          gather text, plant faults, curate it under 512 MB, show that the ledger found them
+#   make demo          gather text, plant faults, curate it under 512 MB, show that the ledger found them; needs the core only.
+#                      SIZE=300MB for a larger one
 #   make test          the default test suite
 #   make test-failed   once more, one by one, what failed in the last `make test`
 #   make lint          ruff (check and format), mypy, import contracts (.importlinter)
@@ -27,13 +28,16 @@
 #   make docs          the documentation site in build/docs, links checked, warnings are errors (.venv-docs)
 #   make first-minutes docs/start.md from `pip install .` on, in an environment of its own (five minutes)
 #   make screenshots   the pictures of docs/images, from real runs (needs chromium)
-#   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
-#   make venv          only the environment (.venv)
+#   make wheel         a wheel with kernels for all CPU levels, the same bytes each time (in dist/)
+#   make release       sdist and wheel, checked in an environment of their own (in dist/)
+#   make core          only the environment (.venv) of the package itself
+#   make venv          the same with everything that tests and linters need
 #   make clean         remove what these targets made (also .venv)
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 STAMP := $(VENV)/.ready
 # One process more than two cores have: a third of the time a test waits, for a process that it killed or a clock. More would only compete with the
 # processes that the suite itself starts.
@@ -48,21 +52,30 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
 
+core: $(CORE)
 venv: $(STAMP)
 
-# Where ensurepip is missing (Debian without python3-venv) the outer pip installs into the bare environment. Compiled to bytecode is only what
-# is imported, when it is: of 20,000 modules that takes 50 s less.
-$(STAMP): pyproject.toml requirements-dev.txt
+# Kernels are compiled by numba of this environment, not of another one that pip makes for the build: that shows how far
+# it is, and numba is needed here for kernels that are edited. Where ensurepip is missing (Debian without python3-venv)
+# the outer pip installs into the bare environment. Modules are compiled to bytecode when they are first imported.
+$(CORE): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -q pip
-	@echo "installing tamis and its test tools into $(VENV)"
-	@$(BIN)/python -m pip install -qq --no-compile -e ".[compile]" -r requirements-dev.txt
+	@echo "installing tamis into $(VENV)"
+	@TAMIS_BUILD_LEVELS=none $(BIN)/python -m pip install -qq --no-compile -e ".[compile]" \
+		$$({ command -v cc || command -v gcc || command -v clang || command -v ld || command -v ld.lld; } >/dev/null || echo ziglang)
+	@$(BIN)/python -m tamis.kernels.compile --built --jobs $$(nproc)
 	@touch $@
 
-demo: $(STAMP)
-	@$(BIN)/tamis demo
+$(STAMP): $(CORE) requirements-dev.txt
+	@echo "installing the test tools into $(VENV)"
+	@$(BIN)/python -m pip install -qq --no-compile -r requirements-dev.txt
+	@touch $@
+
+demo: $(CORE)
+	@$(BIN)/tamis demo $(if $(SIZE),--size $(SIZE) --output demo-output-$(SIZE))
 
 # Bounded: it ends whatever a test does, and nothing that a test started outlives it. Which tests failed is kept only
 # when all of them ran (exit code 1).
@@ -158,6 +171,9 @@ wheel:
 	@TAMIS_BUILD_LEVELS=all TAMIS_BUILD_PLATFORM=manylinux_2_17_$$(uname -m) $(PYTHON) -m pip wheel -q --no-deps -w dist .
 	@ls -l dist/*.whl
 
+release: $(CORE)
+	@$(BIN)/python tools/release.py
+
 # As tests/support/torture_parts.py has them.
 TORTURE_PARTS := cluster stores passes kills budgets memory models formats rest
 SEEDS ?= 100000
@@ -182,5 +198,5 @@ torture-kills-long: $(STAMP)
 	@$(BOUNDED) --minutes $$(($(MINUTES) + 10)) $(BIN)/python -m tests.faults.random_kills --kills $(KILLS) --minutes $(MINUTES)
 
 clean:
-	rm -rf $(VENV) .venv-docs src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data
+	rm -rf $(VENV) .venv-docs src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output demo-output-* bench-data
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,6 +10,8 @@ Libraries that are there already, made from the same sources, are not made again
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import platform
 import subprocess
@@ -58,15 +60,26 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         names = [self._ours("loading.library").file_name(group) for group in self._ours("loading.library").all_groups()]
         wanted = [folder / level / name for level in levels for name in names]
         for level in levels:
-            if not all((folder / level / name).is_file() for name in names):
-                self.app.display_info(f"compiling the kernels for {level}")
             n_jobs = len(os.sched_getaffinity(0))
+            if not all((folder / level / name).is_file() for name in names):
+                self._announce(level, n_jobs)
             self._run(source, "compile", "--level", level, "--folder", str(folder / level), "--jobs", str(n_jobs))
         self._run(source, "building.tables", str(folder))
         made = [*wanted, *sorted(folder.glob("unicode-*"))]
         for path in made:
             path.chmod(0o644)
         return made
+
+    def _announce(self, level: str, n_jobs: int) -> None:
+        """Say what takes so long: on the terminal, too, because pip shows nothing of a build that succeeds."""
+        building, library = self._ours("building.compile_process"), self._ours("loading.library")
+        groups = library.all_groups()
+        n_kernels = sum(building.n_kernels(name) for group in groups for name in library.module_names(group))
+        seconds = math.ceil(n_kernels * building.KERNEL_S / min(n_jobs, len(groups)))
+        line = f"compiling {n_kernels} kernels for {level}, about {seconds} s, once"
+        self.app.display_info(line)
+        with contextlib.suppress(OSError), open("/dev/tty", "w") as terminal:
+            print(f"\n  {line}", file=terminal)
 
     def _run(self, source: Path, module: str, *arguments: str) -> None:
         # Not by PYTHONPATH: pip takes what an earlier editable install added out of it.

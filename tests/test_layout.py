@@ -297,6 +297,10 @@ def test_every_public_name_can_be_used(name: str) -> None:
     assert getattr(tamis, name) is not None
 
 
+def test_dir_lists_the_public_names() -> None:
+    assert dir(tamis) == sorted(tamis.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'tamis' has no attribute 'Nonsense'"):
         tamis.Nonsense  # noqa: B018

@@ -69,6 +69,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'tamis' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class _NemoHints:
     """The last finder on `sys.meta_path`: say what to use instead of a module of NeMo Curator that Tamis lacks."""
 

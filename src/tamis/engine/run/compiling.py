@@ -15,7 +15,7 @@ from typing import Any
 
 from tamis.errors import BudgetError
 from tamis.kernels.loading import library
-from tamis.kernels.loading.first_use import NEED_BYTES, Compilation, announcement
+from tamis.kernels.loading.first_use import JOB_BYTES, NEED_BYTES, Compilation, announcement
 from tamis.memory import meter
 from tamis.memory.release import hygiene_env
 from tamis.sizes import format_size
@@ -42,7 +42,8 @@ def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool
             f"{format_size(budget_bytes)}; "
             "compile them beforehand (python -m tamis.kernels.compile), or give that much"
         )
-    with Compilation(groups, environ=hygiene_env(os.environ)) as compilation:
+    n_jobs = min(len(os.sched_getaffinity(0)), 1 + (budget_bytes - needed) // JOB_BYTES)
+    with Compilation(groups, environ=hygiene_env(os.environ), n_jobs=n_jobs) as compilation:
         if report is None:
             print(announcement(compilation), file=sys.stderr, flush=True)
         else:

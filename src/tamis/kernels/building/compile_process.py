@@ -12,6 +12,7 @@ from tamis.kernels.loading.levels import CpuLevel
 
 _MAIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
 SOURCE = str(library.HERE.parents[1])
+KERNEL_S = 0.6  # of a CPU, for one kernel with its helpers: a first guess
 
 
 def command(*arguments: str) -> list[str]:

@@ -29,9 +29,11 @@ if COMPILING:
     import numba
     from numba.extending import intrinsic as _numba_intrinsic
 
+    from tamis.kernels.building.codegen import collect_only
     from tamis.kernels.building.emit import Compiled
     from tamis.kernels.language.types import Array, Scalar
 
+    collect_only()
     _njit: Any = numba.njit
     FLAGS = named(tamis.kernels.compiling.level).flags
     compiled: list[Compiled] = []  # by this process
@@ -50,7 +52,7 @@ if COMPILING:
                 return _njit(**_POLICY)(function)  # imported by another module, which may call it
             made = _njit([wanted], **_POLICY)(function)
             (overload,) = made.overloads.values()
-            code = overload.library.get_llvm_str()
+            code = overload.library.optimized_code()
             compiled.append(Compiled(name_of(function), signature, overload.fndesc.llvm_func_name, code))
             return made
 
@@ -59,6 +61,15 @@ if COMPILING:
     def helper(function: F) -> Any:
         """Declare a function that kernels call; it is compiled only together with them."""
         return _njit(**_POLICY)(function)
+
+    def warm_up() -> None:
+        """Compile a function, for which numba loads all that it otherwise loads with the first kernel."""
+        wanted = numba.void(numba.types.Array(numba.uint8, 1, "C"), numba.int64)
+        _njit([wanted], **_POLICY)(_touch)
+
+    def _touch(array: Any, n: Any) -> None:
+        for i in range(n):
+            array[i] = array[i] + 1 if i < array.size else 0
 
     def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
         """Declare a function that generates its own LLVM code.

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import IO
 
 from tamis.errors import TamisError
-from tamis.kernels.building.compile_process import command, environment, n_kernels
+from tamis.kernels.building.compile_process import KERNEL_S, command, environment, n_kernels
 from tamis.kernels.loading import cache, library
 from tamis.kernels.loading.levels import CpuLevel, this_level
 from tamis.kernels.loading.library import module_names
 
-NEED_BYTES = 205_000_000  # of the process that compiles and its child together, measured for the largest module
+NEED_BYTES = 165_000_000  # of the process that compiles and its child together, measured for the largest module: 151 MB
+JOB_BYTES = 100_000_000  # of each further child that compiles at the same time
 DATA_BYTES = 240_000_000  # what each of the two may have of its own; more ends it
-_KERNEL_S = 0.6  # a first guess
 
 
 class Compilation:
@@ -41,12 +41,13 @@ class Compilation:
         level: CpuLevel | None = None,
         folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        n_jobs: int = 1,
     ) -> None:
         self._level = level or this_level()
         self.missing = [group for group in groups if library.find(group, self._level) is None]
         self.n_kernels = sum(n_kernels(module) for group in self.missing for module in module_names(group))
         self.n_done = 0
-        self._folder, self._text = folder, b""
+        self._folder, self._text, self._n_jobs = folder, b"", min(n_jobs, len(self.missing))
         self._environ = environ or os.environ
         self._started_s = time.monotonic()
         self._errors: IO[bytes] | None = None
@@ -56,7 +57,14 @@ class Compilation:
         self._errors = tempfile.TemporaryFile()
         folder = ["--folder", str(self._folder)] if self._folder else []
         self._process = subprocess.Popen(
-            command("--progress", f"--level={self._level.name}", f"--limit={DATA_BYTES}", *folder, *self.missing),
+            command(
+                "--progress",
+                f"--level={self._level.name}",
+                f"--limit={DATA_BYTES}",
+                f"--jobs={self._n_jobs}",
+                *folder,
+                *self.missing,
+            ),
             env=environment(self._level, self._environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -88,7 +96,9 @@ class Compilation:
     def seconds_left(self) -> float:
         """By the kernels that are done; before there are any, by experience."""
         left = self.n_kernels - self.n_done
-        return left * ((time.monotonic() - self._started_s) / self.n_done if self.n_done > 2 else _KERNEL_S)
+        return left * (
+            (time.monotonic() - self._started_s) / self.n_done if self.n_done > 2 else KERNEL_S / self._n_jobs
+        )
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for news; whether it has ended. TamisError where it failed."""
@@ -98,7 +108,7 @@ class Compilation:
             data = os.read(process.stdout.fileno(), 1 << 16)
             *lines, self._text = (self._text + data).split(b"\n")
             for line in lines:
-                self.n_done = int(json.loads(line)["done"])
+                self.n_done += int(json.loads(line)["compiled"])
             if not data:
                 process.wait()
         if process.poll() is None:

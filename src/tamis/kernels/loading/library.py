@@ -27,7 +27,7 @@ RECORDS = "records"
 """The group that every job needs. Others have helpers of its modules compiled into their kernels."""
 # What the machine code of every group is made of, in addition to the kernels themselves and all of language/ but what
 # only Python runs.
-_ALWAYS = ("__init__.py", "loading/levels.py", "building/emit.py", "building/compile_process.py")
+_ALWAYS = ("__init__.py", "loading/levels.py", "building/codegen.py", "building/emit.py", "building/compile_process.py")
 
 _NO_KERNELS = ("building", "language", "loading")
 
