@@ -44,14 +44,14 @@ V2 = machine(
 
 def test_explicit_wins_over_everything():
     assert find_budget("2GB", {"TAMIS_MEMORY": "1GB"}, V2) == Budget(
-        2_000_000_000, "option", "2 GB, as given with --memory."
+        2_000_000_000, "option", "2 GB, as set for this run."
     )
     assert find_budget(5_000_000, {}, V2).bytes == 5_000_000
 
 
 def test_environment_wins_over_the_machine():
     assert find_budget(None, {"TAMIS_MEMORY": " 1GiB "}, V2) == Budget(
-        GIB, "environment", "1.07 GB, as given in TAMIS_MEMORY."
+        GIB, "environment", "1.07 GB, as set in TAMIS_MEMORY."
     )
 
 

@@ -56,10 +56,10 @@ def find_budget(
     environ = os.environ if environ is None else environ
     if explicit is not None:
         size = parse_size(explicit, "--memory")
-        return Budget(size, "option", f"{format_size(size)}, as given with --memory.")
+        return Budget(size, "option", f"{format_size(size)}, as set for this run.")
     if environ.get("TAMIS_MEMORY", "").strip():
         size = parse_size(environ["TAMIS_MEMORY"].strip(), "TAMIS_MEMORY")
-        return Budget(size, "environment", f"{format_size(size)}, as given in TAMIS_MEMORY.")
+        return Budget(size, "environment", f"{format_size(size)}, as set in TAMIS_MEMORY.")
 
     meminfo = _meminfo(read)
     available = meminfo.get("MemAvailable")

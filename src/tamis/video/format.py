@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tamis.formats.base import RowsFault
+from tamis.formats.table_block import row_bytes
 from tamis.formats.table_files import OneRowPerFile
 from tamis.stores.opening import size_of
 from tamis.stores.urls import absolute, path_text
@@ -44,6 +46,13 @@ def _row(path: str, names: Sequence[str]) -> dict[str, Any]:
         return {"path": path_text(absolute(path)), **asdict(read_facts(path))}
     except VideoFault as exc:
         raise RowsFault(0, str(exc), 1) from exc
+
+
+def stored_bytes(table: pa.Table) -> np.ndarray[Any, Any]:
+    """Return the bytes of the video of each row: a run reads these, not the row."""
+    if "size_bytes" in table.column_names:
+        return np.asarray(table["size_bytes"].to_numpy(), np.int64)
+    return row_bytes(table)
 
 
 TableWriter = None

@@ -50,8 +50,8 @@ def test_marks_are_shapes() -> None:
 
 
 def test_a_few_bad_records_are_not_a_mark() -> None:
-    assert not is_bad(Cell(0, 0, 100_000, committed=100_000, quarantined=90))
-    assert is_bad(Cell(0, 0, 100_000, committed=100_000, quarantined=110))
+    assert not is_bad(Cell(0, 0, 100_000, committed=100_000, quarantined=320))
+    assert is_bad(Cell(0, 0, 100_000, committed=100_000, quarantined=1100))
 
 
 def test_bounded_and_safe() -> None:

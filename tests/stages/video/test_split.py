@@ -81,6 +81,11 @@ def test_every_video_and_clip_is_accounted_for(split: tuple[Path, Any]) -> None:
     assert sorted(r.split(":")[1].strip() for r in reasons) == ["it is cut short", "no video that can be opened"]
 
 
+def test_the_bytes_read_are_those_of_the_videos(videos: Path, split: tuple[Path, Any]) -> None:
+    good = [videos / name for name in ("a.mp4", "b.webm", "c.mkv", "short.mp4")]
+    assert split[1].ledger.read_bytes == sum(path.stat().st_size for path in good)
+
+
 def test_clips_are_where_the_table_says(videos: Path, split: tuple[Path, Any]) -> None:
     out, _ = split
     rows = table(out)

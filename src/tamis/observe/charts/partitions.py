@@ -11,7 +11,7 @@ from tamis.sizes import format_size
 COLUMNS = 50
 MAX_CELLS = 1000
 _SIDE = 10
-_BAD_SHARE = 0.001  # the default limit of a run
+_BAD_SHARE = 0.01  # ten times the default limit of a run
 STATES = ("waiting", "running", "committed")
 
 
