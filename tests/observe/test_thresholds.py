@@ -244,7 +244,7 @@ def test_what_the_command_prints(output: Path) -> None:
     told = rethreshold(str(output), "word_count", "min_words", 20)
     first, second, third = tamis("word_count.min_words=20")
     assert first.startswith(f"word_count: min_words=5 dropped {told.n_dropped} documents (")
-    assert second.startswith("min_words=20 would keep 0 of them (0.0%, 0 B)")
+    assert second.startswith("min_words=20: 0 of them pass this rule (0.0%, 0 B)")
     assert third.startswith(f"min_words=20 would drop {told.n_lost} of the {told.n_written} documents written (")
     unsure = next(
         x for x in (3.9 + i / 1000 for i in range(900)) if rethreshold(str(output), *RULES["min_mean"], x).n_unsure

@@ -140,7 +140,11 @@ def test_the_commands(output):
     assert "12 was kept" in tamis("why", str(output), "12").stdout
     absent = tamis("why", str(output), "99")
     assert (absent.exit_code, "no document '99'" in absent.stderr) == (2, True)
-    assert "would keep 5 of them (50.0%, " in tamis("rethreshold", str(output), "min chars=5").stdout
+    shown = tamis("rethreshold", str(output), "min chars=5").stdout
+    assert "5 of them pass this rule (50.0%, " in shown
+    later = json.loads(tamis("rethreshold", str(output), "min chars=5", "--json").stdout)["later_rules"]
+    assert later
+    assert all(rule in shown for rule in later[:8])
     assert json.loads(tamis("rethreshold", str(output), "min chars.min_chars=5", "--json").stdout)["n_back"] == 5
     assert tamis("why", str(output / "nothing"), "7").exit_code == 2
 

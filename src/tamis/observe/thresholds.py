@@ -10,7 +10,7 @@ certain.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -49,7 +49,7 @@ class Rethreshold:
     old: float
     new: float
     n_dropped: int  # by this rule, with the old limit
-    n_back: int  # of these, documents that the rule would keep with the new one (later rules might still drop them)
+    n_back: int  # of these, documents that would pass this rule with the new one
     dropped_bytes: int = 0  # 0 in runs of a version that did not store them
     back_bytes: int = 0
     n_written: int | None = None  # documents in the output with a score of this rule; None: their scores are not stored
@@ -57,6 +57,7 @@ class Rethreshold:
     n_unsure: int = 0  # and documents so close to the new limit that their stored score does not tell
     lost_bytes: int = 0
     unsure_bytes: int = 0
+    later_rules: list[str] | None = None  # those that follow: they have not seen the `n_back`. None: not recorded
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     folder = run_folder(output)
     planned_rules = rules_of(folder) or ()
     planned = _planned_rule(planned_rules, rule)
-    dropped, limits = _dropped(folder, *((planned.name, planned.stage) if planned is not None else (rule, None)))
+    dropped, limits, stage = _dropped(folder, *((planned.name, planned.stage) if planned is not None else (rule, None)))
     if planned is None and not dropped:
         names = _rule_names(folder, planned_rules)
         raise UsageError(f"no rule named {rule!r}; rules of this run: {', '.join(names) or 'none'}")
@@ -111,7 +112,15 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     numbers = [(_number(value, limits), size) for value, size in dropped]
     back = [size for value, size in numbers if value is not None and after.keeps(value)]
     result = Rethreshold(
-        rule, name, before.limits[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
+        rule,
+        name,
+        before.limits[name],
+        new,
+        len(dropped),
+        len(back),
+        sum(size for _, size in dropped),
+        sum(back),
+        later_rules=_later_rules(planned_rules, planned, stage),
     )
     return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
 
@@ -124,6 +133,14 @@ def _planned_rule(planned_rules: Iterable[PlannedRule], rule: str) -> PlannedRul
             f"several stages have a rule {rule!r}: say {' or '.join(f'{r.stage}:{r.name}' for r in matching)}"
         )
     return matching[0] if matching else None
+
+
+def _later_rules(
+    planned_rules: Sequence[PlannedRule], planned: PlannedRule | None, stage: str | None
+) -> list[str] | None:
+    """Return the rules (and stages without) that follow a rule, or its stage; None if the order was not recorded."""
+    positions = [i for i, r in enumerate(planned_rules) if r == planned or (planned is None and r.stage == stage)]
+    return [r.name or r.stage for r in planned_rules[positions[-1] + 1 :]] if positions else None
 
 
 def _rule_names(folder: Path, planned_rules: Iterable[PlannedRule]) -> list[str]:
@@ -171,9 +188,10 @@ def _number(value: Any, limits: Mapping[str, Any]) -> float | None:
     return float(match[1]) if same else None
 
 
-def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any, int]], dict[str, Any]]:
-    """Return the value and bytes of every document that a rule dropped, and its limits then."""
+def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any, int]], dict[str, Any], str | None]:
+    """Return the value and bytes of every document that a rule dropped, its limits then, and its stage."""
     dropped: list[tuple[Any, int]] = []
+    label = stage
     limits: dict[str, Any] = {}
     for table in verdict_tables(folder, ["stage", "rule", "value", "threshold", "bytes"]):
         for row in table.to_pylist():
@@ -181,7 +199,8 @@ def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any
                 threshold = plain_json(row["threshold"]) if not limits else None
                 limits = threshold if isinstance(threshold, dict) else limits
                 dropped.append((plain_json(row["value"]), int(row.get("bytes") or 0)))
-    return dropped, limits
+                label = row["stage"]
+    return dropped, limits, label
 
 
 def _with_kept(

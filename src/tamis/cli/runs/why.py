@@ -194,12 +194,12 @@ def rethreshold(
 ) -> None:
     """Show what another threshold would do, without reading any text again.
 
-    Reports how many of the documents that its rule dropped it would keep, how many of those that were written
-    it would drop, and their bytes.
+    Reports how many of the documents that a rule dropped would pass this rule alone, how many of those that were
+    written it would drop, and their bytes.
 
-    Documents that it would keep may still be dropped by later rules, which did not see them. Scores of written
-    documents are kept in two bytes each: some may be too close to the new threshold to decide, and both ends of
-    the answer are given.
+    Later rules have not seen the documents that would pass, and may still drop them: they are named. Scores of
+    written documents are stored in two bytes each: some may be too close to the new threshold to decide, and both
+    ends of the answer are given.
 
     Example: tamis rethreshold clean/ word_count.min_words=30
     """
@@ -230,7 +230,8 @@ def _rethreshold_lines(r: Rethreshold) -> list[str]:
     lines = [f"{r.rule}: {r.name}={r.old:g} dropped {count(r.n_dropped, 'document')}{_size(r.dropped_bytes)}"]
     if r.n_dropped:
         size = f", {format_size(r.back_bytes)}" if r.dropped_bytes else ""
-        lines.append(f"{r.name}={r.new:g} would keep {r.n_back:,} of them ({r.n_back / r.n_dropped:.1%}{size})")
+        lines.append(f"{r.name}={r.new:g}: {r.n_back:,} of them pass this rule ({r.n_back / r.n_dropped:.1%}{size})")
+        lines += _later(r) if r.n_back else []
     if r.n_written is None:
         return [*lines, "what it would drop of the others is not known: this run did not store their scores"]
     most, most_bytes = r.n_lost + r.n_unsure, r.lost_bytes + r.unsure_bytes
@@ -239,6 +240,17 @@ def _rethreshold_lines(r: Rethreshold) -> list[str]:
         n, share = f"{n} to {most:,}", f"{share} to {most / max(r.n_written, 1):.1%}"
         size = f"{size} to {format_size(most_bytes)}"
     return [*lines, f"{r.name}={r.new:g} would drop {n} of the {r.n_written:,} documents written ({share}, {size})"]
+
+
+def _later(r: Rethreshold) -> list[str]:
+    """Say how much is unknown about the documents that pass: later rules have not seen them."""
+    if r.later_rules is None:
+        return ["later rules have not seen them and may drop them"]
+    if not r.later_rules:
+        return ["no later rule follows: they would be kept"]
+    n = len(r.later_rules)
+    names = ", ".join(r.later_rules[:_RULES_NAMED]) + (", ..." if n > _RULES_NAMED else "")
+    return [f"{count(n, 'later rule')} ({names}) {'have' if n > 1 else 'has'} not seen them and may drop them"]
 
 
 def _size(n_bytes: int) -> str:
