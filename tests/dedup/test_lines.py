@@ -36,6 +36,7 @@ from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
+from tests.support.limits import examples
 
 # -- the reference ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ windows_strategy = st.sampled_from([1, 5, 17, 1 << 19])
 
 
 @given(texts_strategy, st.sampled_from(["line", "paragraph"]), windows_strategy)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_units_are_those_of_the_reference(texts: list[str], unit: str, window: int) -> None:
     parts = string_buffers(pa.array(["skipped", *texts], pa.large_string())[1:])
     found: list[tuple[int, int, str, str, bool]] = []
@@ -170,7 +171,7 @@ def test_units_are_those_of_the_reference(texts: list[str], unit: str, window: i
     st.sampled_from(sorted(MODES)),
     st.integers(1, 6),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_keys_are_hashes_of_normalised_units(texts: list[str], mode: str, min_chars: int) -> None:
     parts = string_buffers(pa.array(["\n".join(texts)], pa.large_string()))
     (units,) = split_units(parts, "line")
@@ -182,7 +183,7 @@ def test_keys_are_hashes_of_normalised_units(texts: list[str], mode: str, min_ch
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=6), st.sampled_from(["casefold", "ccnet"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_keys_of_any_characters(texts: list[str], mode: str) -> None:
     texts = [t.replace("\n", " ") for t in texts]
     assert keys_of(texts, mode) == reference_keys([normalize(t, mode) for t in texts])
@@ -218,7 +219,7 @@ def test_whitespace_of_any_length_is_stripped() -> None:
 
 
 @given(texts_strategy, st.sampled_from(["line", "paragraph"]), windows_strategy, st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_cutting_is_that_of_the_reference(texts: list[str], unit: str, window: int, rng: random.Random) -> None:
     gone = [{n for n, _ in split(t, unit) if n >= 0 and rng.random() < 0.5} for t in texts]
     with mock.patch.object(units_module, "WINDOW_BYTES", window):

@@ -24,6 +24,7 @@ from tamis.engine.worker.read import ReadOptions, read_pieces
 from tamis.formats.compression import source as compression
 from tamis.formats.compression.source import PieceSource
 from tamis.formats.compression.streams import StreamWriter
+from tests.support.limits import examples
 
 
 def run_feed(
@@ -67,7 +68,7 @@ line = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(line, max_size=12),
     st.booleans(),

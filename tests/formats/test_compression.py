@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import lzma
@@ -23,6 +24,7 @@ from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader, StreamWriter
 
 
+@functools.cache
 def compress(data: bytes, codec: str) -> bytes:
     if codec == "gz":
         return gzip.compress(data, 6, mtime=0)
@@ -31,6 +33,7 @@ def compress(data: bytes, codec: str) -> bytes:
     return bz2.compress(data) if codec == "bz2" else lzma.compress(data, preset=1)
 
 
+@functools.cache
 def text(n_bytes: int, seed: int = 1) -> bytes:
     rng = random.Random(seed)
     words = [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(3000)]
@@ -63,7 +66,7 @@ def test_codec_of_the_suffix() -> None:
 
 
 @pytest.mark.parametrize("codec", list(CODECS))
-@pytest.mark.parametrize("n_bytes", [0, 1, 5, 100_000, 3_000_000])
+@pytest.mark.parametrize("n_bytes", [0, 1, 5, 100_000, 2_000_000])
 def test_round_trip(tmp_path: Path, codec: str, n_bytes: int) -> None:
     data = text(n_bytes)
     path = tmp_path / f"x.{codec}"

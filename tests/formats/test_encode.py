@@ -19,6 +19,7 @@ from tamis.formats.table_block import TableBlock
 from tamis.kernels.records import hash128
 from tamis.tasks import DocumentBatch
 from tamis.tasks.columns.literals import literals_of
+from tests.support.limits import examples
 
 RECORDS = [
     b'{"id": 1, "text": "a\\u00e9\\/", "n": 1.50, "nest": {"b": [1,  2], "a": null}}',
@@ -263,7 +264,7 @@ def test_literals(array: pa.Array, expected: list[str]) -> None:
     assert [data[offsets[i] : offsets[i + 1]].tobytes().decode() for i in range(len(array))] == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.floats() | st.integers(-(10**20), 10**20).map(float) | st.none(), max_size=20))
 def test_literals_of_floats_read_as_the_same_floats(floats: list[float | None]) -> None:
     data, offsets = literals_of(pa.array(floats, pa.float64()))
@@ -303,7 +304,7 @@ def cases(draw: st.DrawFn) -> tuple[list[bytes], list[int], list[tuple[str, str,
     return records, rows, edits
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(cases())
 def test_output_reads_as_the_expected_dictionaries(
     case: tuple[list[bytes], list[int], list[tuple[str, str, list[str | None]]]],

@@ -19,6 +19,7 @@ from tamis.formats.jsonl.block import JsonlBlock
 from tamis.tasks.columns.canonical import EXACT_INT, canonical_text
 from tamis.tasks.columns.exact import stored, values_of
 from tamis.tasks.columns.json_type import Digits
+from tests.support.limits import examples
 
 MISSING = object()
 JSON = "extension<tamis.json<JsonType>>"
@@ -83,7 +84,7 @@ def columns(draw: st.DrawFn) -> list[Any]:
     return draw(st.lists(values, min_size=1, max_size=12))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(columns(), st.booleans())
 @example([MISSING, None], False)
 @example([-0.0, 0, 1], True)
@@ -127,7 +128,7 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(nested, min_size=1, max_size=5))
 @example([{"a": 1}, {"a": "x"}])
 @example([[1], [0.5], [2**60]])
@@ -195,7 +196,7 @@ def test_spellings_of_floats_that_only_json_loads_knows() -> None:
     assert same(got, [json.loads(s) for s in spellings])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.from_regex(r"-?(0|[1-9][0-9]{0,40})\.[0-9]{1,40}([eE][+-]?[0-9]{1,3})?", fullmatch=True),

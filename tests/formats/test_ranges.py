@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tamis.formats.jsonl.ranges import Oversize, read_range
+from tests.support.limits import examples
 
 BOM = b"\xef\xbb\xbf"
 
@@ -49,7 +50,7 @@ def read_all(data: bytes, cuts: list[int], max_record_bytes: int) -> tuple[list[
 line = st.one_of(st.binary(max_size=6), st.sampled_from([b"", b"\r", BOM, b"x" * 30, b"y" * 31]))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(
     st.lists(line, max_size=8),
     st.sampled_from([b"\n", b"\r\n"]),

@@ -22,6 +22,7 @@ from tamis.formats.schema.run_schema import (
     to_run_schema,
 )
 from tamis.tasks.columns.inference import STRING, Observed
+from tests.support.limits import examples
 
 leaf = st.one_of(
     st.none(),
@@ -61,7 +62,7 @@ def through(blocks: list[list[bytes]]) -> tuple[str, list[str]]:
     return str(target), rows
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(records, st.integers(1, 63))
 @example([{"x": {"p": 1}}, {"x": {"p": "a"}}, {"x": "text"}], 63)
 @example([{"x": [{}]}, {"x": [{"p": 1}]}, {"x": [{"p": 0.5}]}], 63)

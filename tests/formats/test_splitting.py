@@ -17,6 +17,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.formats.compression.streams import StreamReader, StreamWriter
 from tamis.formats.splitting import ChunkLimit, split_file
 from tests.support.cli_runner import CliRunner
+from tests.support.limits import examples
 
 
 def decoded(path: Path) -> bytes:
@@ -44,7 +45,7 @@ def test_plain_chunks_are_named_in_order_and_complete(tmp_path: Path) -> None:
     assert (done.n_rows, done.n_bytes, done.n_oversize) == (1000, len(data), 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     lines=st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=30),
     ends=st.booleans(),

@@ -17,6 +17,7 @@ from tamis.kernels.records.hash128 import (
     sum128,
 )
 from tests.reference import hash_twin as twin
+from tests.support.limits import examples
 
 
 def hash_of(data: bytes, seed: int = 0) -> tuple[int, int]:
@@ -35,7 +36,7 @@ def test_values_never_change_within_a_version() -> None:
     assert [f"{half:016x}" for half in hash_of(bytes(range(100)), seed=7)] == ["2c310a20a18185fd", "439779c7f2c49826"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=6), st.integers(0, 2**64 - 1))
 def test_spans_equal_the_twin(values: list[bytes], seed: int) -> None:
     lens = np.array([len(value) for value in values], np.int64)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.kernels.records.join import join_rows
+from tests.support.limits import examples
 
 KEYS = [b'"a":', b'"bb":', b'"":']
 
@@ -47,7 +48,7 @@ def test_shapes_must_agree() -> None:
         join_rows(np.zeros(1, np.uint8), np.zeros(1, np.uint8), two, two, KEYS)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(min_size=1, max_size=20), st.binary(min_size=1, max_size=20), st.data())
 def test_against_formatting(buf: bytes, extra: bytes, data: st.DataObject) -> None:
     spans, expected = [], []

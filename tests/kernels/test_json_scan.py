@@ -16,6 +16,7 @@ from tamis.kernels.records import json_scan
 from tamis.kernels.records.json_scan import Scan, discover_keys, rescan, scan_records
 from tests.reference import json_fuzz
 from tests.reference import json_twin as twin
+from tests.support.limits import examples
 
 KEYS = ["text", "id", "", "\u00e9", 'q"uote']
 LIMIT = 1 << 26
@@ -337,7 +338,7 @@ def test_a_million_mutated_lines() -> None:
         check(json_fuzz.mutated_lines(seed, 2000))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.binary(max_size=90), max_size=6).map(b"\n".join))
 def test_any_bytes(data: bytes) -> None:
     check(data)
@@ -350,7 +351,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.dictionaries(st.sampled_from(["text", "id", "a", "\u00e9", ""]), _JSON, max_size=4), max_size=4),
     st.booleans(),

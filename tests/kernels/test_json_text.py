@@ -13,6 +13,7 @@ from tamis.kernels.records.json_scan import scan_records
 from tamis.kernels.records.json_text import copy_spans, escape, unescape
 from tests.reference import json_fuzz
 from tests.reference import json_twin as twin
+from tests.support.limits import examples
 
 
 def view(data: bytes) -> np.ndarray:
@@ -120,7 +121,7 @@ def test_every_special_character_at_every_position(special: str) -> None:
 _WHOLE = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.none() | _WHOLE, max_size=8), st.data())
 def test_escape_equals_json_dumps(values: list[str | None], data: st.DataObject) -> None:
     start_row = data.draw(st.integers(0, len(values)))
@@ -128,7 +129,7 @@ def test_escape_equals_json_dumps(values: list[str | None], data: st.DataObject)
     assert literals_of(values, dtype, start_row) == [twin.literal(value) for value in values[start_row:]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(_WHOLE, max_size=8), st.booleans())
 def test_unescape_undoes_json_dumps(values: list[str], ascii_only: bool) -> None:
     lines = [json.dumps({"text": value}, ensure_ascii=ascii_only) for value in values]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tamis.kernels.records.json_scan import OK, scan_records
 from tamis.kernels.records.record_lines import record_lines
 from tests.reference import json_fuzz
+from tests.support.limits import examples
 
 LINES = st.sampled_from(
     [
@@ -40,7 +41,7 @@ def check(data: bytes) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(LINES, max_size=12), st.booleans())
 def test_valid_records_are_where_the_scanner_finds_them(lines: list[bytes], final: bool) -> None:
     assert check(b"\n".join(lines) + (b"\n" if final else b""))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tamis.kernels.records.json_scan import scan_records
 from tamis.kernels.records.splice import assemble, assemble_plain
+from tests.support.limits import examples
 
 Edit = tuple[int, int, bytes]
 
@@ -74,7 +75,7 @@ def cases(draw: st.DrawFn) -> tuple[bytes, list[int], list[int], list[int], list
     return buf, start, end, rows, edits
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(cases())
 def test_assemble_equals_slices(case: tuple[bytes, list[int], list[int], list[int], list[list[Edit]]]) -> None:
     buf, start, end, rows, edits = case

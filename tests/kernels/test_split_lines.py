@@ -13,6 +13,7 @@ from tamis.kernels.text import split_lines as lines
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import statistics
 from tests.reference import text_twin
+from tests.support.limits import examples
 
 PARTS = [
     "a",
@@ -48,7 +49,7 @@ PARTS += [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(st.one_of(st.none(), st.lists(st.sampled_from(PARTS), max_size=30).map("".join)), max_size=3))
 def test_table_equals_splitlines(documents: list[str | None]) -> None:
     parts = string_buffers(pa.array(documents, pa.string()))

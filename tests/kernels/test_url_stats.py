@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.kernels.text.url_stats import url_counts
+from tests.support.limits import examples
 
 NARROW_PATTERN = r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~]|[!*\(\),]|(?:%[0-9A-Fa-f]{2}))+"
 WIDE_PATTERN = r"https?://(?:[a-zA-Z]|[0-9]|[$-_@.&+]|[!*\(\),]|(?:%[0-9a-fA-F][0-9a-fA-F]))+"
@@ -40,7 +41,7 @@ PARTS += ["rn", "<", ">", ";", "^", "[", "]", "\\", "~", "!", "_", "`", "{", "#"
 
 
 @pytest.mark.parametrize(("wide", "pattern"), [(False, NARROW_PATTERN), (True, WIDE_PATTERN)])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(texts=st.lists(st.lists(st.sampled_from(PARTS), max_size=25).map("".join), min_size=1, max_size=4))
 def test_equals_findall(wide: bool, pattern: str, texts: list[str]) -> None:
     raw = [text.encode() for text in texts]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tamis.kernels.tokens.word_ids import ALL_CHARS, ASIDE, DONE, MISSING, Cut, IdRequest, WordIds, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tests.reference import words_twin
+from tests.support.limits import examples
 
 MARKS = ["[SEP]", "<s>", "</s>", "\u2581x", "é["]
 WHITE = [c for c in map(chr, range(0x10000)) if c.isspace()]
@@ -96,7 +97,7 @@ class Known:
 CUTS = [(Known(cut), twin) for cut, twin in kinds()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(TEXTS, st.sampled_from([ALL_CHARS, 1, 5, 30]))
 def test_texts_are_cut_as_by_the_twin(texts: list[str], max_chars: int) -> None:
     for known, twin in CUTS:

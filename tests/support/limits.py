@@ -16,6 +16,12 @@ import pytest
 from tests.support.bounded import descendants, end_all, name_of
 
 GRACE_S = 5.0
+MAX_EXAMPLES = 100
+
+
+def examples(n: int) -> int:
+    """Return how many examples a property that deserves `n` gets: `HYPOTHESIS=new` tries all, the default suite 100."""
+    return n if os.environ.get("HYPOTHESIS") == "new" else min(n, MAX_EXAMPLES)
 
 
 def limit_s(item: pytest.Item) -> float:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tamis.tasks.columns.inference import typed_array
 from tamis.tasks.columns.literals import float_list_texts, float_texts, literals_of, parse_float_lists
+from tests.support.limits import examples
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(st.one_of(st.none(), st.lists(FLOATS, max_size=6)), min_size=1, max_size=6)
@@ -23,7 +24,7 @@ def same(a: list[Any], b: list[Any]) -> bool:
     return json.dumps(a) == json.dumps(b)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(LISTS, st.sampled_from([(",", ":"), (", ", ": ")]))
 @example(
     [[1e-5, 1e16, 1e22, -0.0, 5e-324, 1.7976931348623157e308, 123456789.0, 0.0001, 9999999999999998.0]], (",", ":")
@@ -41,7 +42,7 @@ def test_lists_are_read_as_json_reads_them(lists: list[Any], separators: tuple[s
         assert made.type == slow.type
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(LISTS)
 @example([[1e-5, 1e16, 1e22, -0.0, 5e-324, 123456789.0, 0.0001, math.nan, math.inf, -math.inf], None, []])
 def test_lists_are_written_as_json_writes_them(lists: list[Any]) -> None:

@@ -16,6 +16,7 @@ from tamis.kernels.sketch._documents import shingling
 from tamis.kernels.sketch._shingles import HASHES
 from tamis.kernels.sketch.band_keys import SKETCH_VERSION, band_keys, sketched
 from tests.reference import sketch_twin as twin
+from tests.support.limits import examples
 
 TEXTS = st.one_of(
     st.none(),
@@ -55,7 +56,7 @@ def test_keys_never_change_within_a_version() -> None:
     assert [f"{key:016x}" for key in keys[0].tolist()] == ["3b159abb23700d84", "a76e46f3efb97f05"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     documents=st.lists(TEXTS, max_size=5),
     n=st.integers(1, 30),

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from tamis.errors import UsageError
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tests.reference import sketch_twin as twin
+from tests.support.limits import examples
 
 
 def u32(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.uint32)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60), st.integers(0, 60))
 def test_components_equal_the_twin(edges: list[tuple[int, int]], cut: int) -> None:
     parents = new_parents(30)

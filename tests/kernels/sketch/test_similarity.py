@@ -14,6 +14,7 @@ from tamis.errors import UsageError
 from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch.similarity import lead, similarities
 from tests.reference import sketch_twin as twin
+from tests.support.limits import examples
 
 TEXTS = st.one_of(
     st.none(), st.text(alphabet="ab ", max_size=60), st.text(alphabet="aé漢 \u3000", max_size=60), st.text(max_size=40)
@@ -29,7 +30,7 @@ def to_first(*documents: str | None, n: int = 5, unit: str = "word", **options: 
     return similarities(parts_of(*documents), 0, members, n=n, unit=unit, seed=42, **options).tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     documents=st.lists(TEXTS, min_size=1, max_size=5),
     n=st.integers(1, 6),
@@ -127,7 +128,7 @@ def test_wrong_parameters_are_named() -> None:
         similarities(parts, 0, members, **{**options, "n": 0})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     groups=st.lists(st.lists(TEXTS, max_size=6), max_size=5),
     n=st.integers(1, 4),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tamis.errors import UsageError
 from tamis.kernels.sketch.sorting import CROWDED, sort_pairs, star_edges
 from tests.reference import sketch_twin as twin
+from tests.support.limits import examples
 
 FEW_KEYS = st.lists(st.tuples(st.sampled_from([0, 1, 255, 2**33, 2**63, 2**64 - 1]), st.integers(0, 2**32 - 1)))
 ANY_KEYS = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 300)), max_size=200)
@@ -25,7 +26,7 @@ def edges_of(keys: np.ndarray, ids: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(a[:n].tolist(), b[:n].tolist(), strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.one_of(FEW_KEYS, ANY_KEYS))
 def test_pairs_and_edges_equal_the_twin(pairs: list[tuple[int, int]]) -> None:
     keys, ids = arrays(pairs)

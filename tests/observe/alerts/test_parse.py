@@ -19,6 +19,7 @@ from tamis.observe.alerts.rules import AlertLimit, AlertRule
 from tamis.observe.alerts.sinks import CommandSink, WebhookSink
 from tamis.recipe.load import load_recipe
 from tamis.yaml_text import Located, Node, References, parse
+from tests.support.limits import examples
 
 PLACE = RunContext("out")
 
@@ -384,7 +385,7 @@ def made_or_refused(read: Callable[[], Section]) -> tuple[AlertSetup, str]:
         return AlertSetup(), str(exc)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(FILES)
 def test_a_hostile_file_is_read_or_refused_with_a_sentence(value: Any) -> None:
     made, refused = made_or_refused(lambda: read_section(Located(tree(value), "", References({}, {}, "f"))))
@@ -397,7 +398,7 @@ def test_a_hostile_file_is_read_or_refused_with_a_sentence(value: Any) -> None:
         assert sink.url.startswith("http") if isinstance(sink, WebhookSink) else sink.command
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=200), FILES.map(lambda v: json.dumps(v).encode()), st.text(max_size=200).map(str.encode)

@@ -23,6 +23,7 @@ from tamis.kernels.text.fasttext_file import read_fasttext
 from tamis.stages.text.fasttext.model import FastTextModel
 from tamis.stages.text.langid import LanguageId
 from tests.stages.text.fasttext.fasttext_twin import LABELS, LOSSES, SOFTMAX, Twin, random_twin
+from tests.support.limits import examples
 
 TEXTS = [
     "the cat is naïve",
@@ -78,7 +79,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Twin, FastTextMode
     return twin, FastTextModel.load(twin.save(tmp_path_factory.mktemp("model") / "model.bin"))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_equals_the_twin_on_any_text(loaded: tuple[Twin, FastTextModel], texts: list[str]) -> None:
     assert_same(loaded[0], loaded[1], texts, 2)

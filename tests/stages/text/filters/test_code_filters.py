@@ -30,6 +30,7 @@ from tamis.stages.text.filters.heuristic.code import (
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
 from tamis.stages.text.filters.heuristic.visible_text import visible_text
 from tamis.tasks import DocumentBatch
+from tests.support.limits import examples
 
 PYTHON = '''#!/usr/bin/env python
 """Module."""
@@ -109,7 +110,7 @@ def test_an_unknown_mime_type_is_refused() -> None:
         GeneralCommentToCodeFilter("text/x-cobol")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(alphabet="ab \n\"'`#/*\\<!->=begind()"))
 def test_scanners_never_fail_and_never_count_more_than_there_is(source: str) -> None:
     for mime in SCANNERS:

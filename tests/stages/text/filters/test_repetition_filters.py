@@ -24,6 +24,7 @@ from tamis.stages.text.filters.heuristic.repetition import (
     RepeatingTopNGramsFilter,
 )
 from tamis.stages.text.filters.statistics import measure
+from tests.support.limits import examples
 
 
 def lines(text: str) -> list[str]:
@@ -106,7 +107,7 @@ def test_scores_are_what_the_definition_says(name: str) -> None:
     assert [one.score_document(t or "") for t in TYPICAL] == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.one_of(

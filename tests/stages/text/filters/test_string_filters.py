@@ -34,6 +34,7 @@ from tamis.stages.text.filters.heuristic.string import (
     WordsWithoutAlphabetsFilter,
 )
 from tamis.stages.text.filters.statistics import measure
+from tests.support.limits import examples
 
 URL = re.compile(r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~]|[!*\(\),]|(?:%[0-9A-Fa-f]{2}))+")
 ELLIPSES = ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more")
@@ -137,7 +138,7 @@ def test_scores_are_what_the_definition_says(name: str) -> None:
     assert [one.score_document(t or "") for t in TYPICAL] == [definition(t or "") for t in TYPICAL]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.one_of(

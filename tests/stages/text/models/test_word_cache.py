@@ -19,6 +19,7 @@ transformers = pytest.importorskip("transformers", reason="the extra `models` is
 from tamis.errors import MissingExtra  # noqa: E402
 from tamis.stages.text.models import folder, word_cache  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
+from tests.support.limits import examples  # noqa: E402
 
 CORPUS = [
     "The quick brown fox, it's (said) to jump: over 12,000 lazy dogs!",
@@ -105,7 +106,7 @@ def test_these_kinds_are_looked_at_word_by_word() -> None:
         assert made is not None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=6))
 def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
     for own, made in CACHES:

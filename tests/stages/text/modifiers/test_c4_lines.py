@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tamis.kernels.text.split_lines import LineTable
 from tamis.stages.text.modifiers import c4
 from tamis.stages.text.modifiers.c4 import keep_lines
+from tests.support.limits import examples
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 PIECES = [*BREAKS, " ", "a", "drop it", "END", "\u2027", "\x84", "é", "\x1f"]
@@ -31,7 +32,7 @@ def expected(text: str) -> str:
 
 
 @pytest.mark.parametrize("window", [1, 5, 40])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.none() | st.lists(st.sampled_from(PIECES), max_size=25).map("".join), max_size=5))
 def test_windows_of_any_size_give_the_same(window: int, texts: list[str | None]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tamis.errors import UsageError
 from tamis.stages.text.modifiers import BoilerPlateStringModifier, C4LineCleaner
 from tamis.stages.text.modifiers.c4 import C4_POLICY, POLICY
+from tests.support.limits import examples
 
 
 def twin(name: str) -> Any:
@@ -107,7 +108,7 @@ def test_long_words() -> None:
     assert C4LineCleaner(max_word_length=4).modify_document("this word has some.\nfour by six.") == "four by six."
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.none() | TEXTS, max_size=5), SETTINGS, st.sampled_from([pa.string(), pa.large_string()]), st.data())
 def test_equals_the_twin(
     texts: list[str | None], chosen: dict[str, Any], kind: pa.DataType, data: st.DataObject

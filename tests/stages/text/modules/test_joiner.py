@@ -25,6 +25,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modifiers import Modify
 from tamis.stages.text.modules import AddId, DocumentJoiner, DocumentSplitter
 from tamis.tasks import DocumentBatch
+from tests.support.limits import examples
 
 
 def batch_of(lines: Sequence[bytes]) -> DocumentBatch:
@@ -144,7 +145,7 @@ def segments_in_batches(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
     return lines, sorted(draw(st.lists(st.integers(0, len(lines)), max_size=4)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(segments_in_batches(), st.sampled_from([{}, LIMIT]))
 def test_it_does_not_matter_how_segments_are_spread_over_batches(
     given_lines: tuple[list[bytes], list[int]], limit: dict[str, Any]
