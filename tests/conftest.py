@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 # Numbers fitted by one test must not steer the next one.
 os.environ["TAMIS_PROFILES"] = "off"
 from tests.support.limits import pytest_runtest_protocol  # noqa: F401
-from tests.support.torture_parts import pytest_addoption, pytest_collection_modifyitems  # noqa: F401
+from tests.support.torture_parts import keep_part, pytest_addoption  # noqa: F401
 
 # A shell without job control starts background processes with SIGINT ignored, and all that they start inherits that:
 # tests that interrupt a command would wait for its regular end.
@@ -32,6 +33,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 @given(st.none())
 def _first_example(_: None) -> None:
     """Nothing: run for what Hypothesis sets up before its first example."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    keep_part(config, items)
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        from tests.support.distribution import sort_for_distribution
+
+        sort_for_distribution(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.support.distribution import make_scheduler
+
+    return make_scheduler(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -42,7 +42,7 @@ def test_a_guide_runs_as_it_stands(title: str, tmp_path: Path) -> None:
     source = ROOT / "src"
     if any(kind == "diff" for kind, _ in blocks):
         source = tmp_path / "src"
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "src", source)  # with its bytecode: each copy would be compiled anew
     work = tmp_path / "work"
     (work / "data").mkdir(parents=True)
     lines = [json.dumps({"id": i, "text": "word " * i, "url": f"https://example.org/{i // 2}"}) for i in range(10)]

@@ -48,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=list(PARTS), help="only tests of this part of `make torture`")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of other parts where `--part` is given."""
     wanted = config.getoption("--part")
     if wanted is None:
         return
