@@ -83,7 +83,7 @@ def test_shards_of_other_stages_do_not_join(source: Path, tmp_path: Path) -> Non
     path.write_text(json.dumps(plan))
     with pytest.raises(
         RunConflict,
-        match=r"with other stages or settings, than shard 0 \(.*text_field was \['text'\] and is \['body'\]",
+        match=r"with other stages or settings, than shard 0 \(.*text_field \['text'\] -> \['body'\]",
     ):
         filtered(source, out, merge=True)
     plan["stages"][2]["params"]["text_field"] = ["text"]

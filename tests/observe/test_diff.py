@@ -48,8 +48,8 @@ def test_what_changed_and_why(source: Path, tmp_path: Path) -> None:
     ]
     assert found.changes[1].n_bytes == len(json.dumps({"id": "d1", "text": "one two"}))
     assert {s.replace("'", "") for s in found.settings} == {
-        "ScoreFilter: min_words was 2 and is 3",
-        "ScoreFilter: max_number_to_text_ratio was 0.5 and is 0.05",
+        "ScoreFilter: min_words 2 -> 3",
+        "ScoreFilter: max_number_to_text_ratio 0.5 -> 0.05",
     }
     back = compare(second, first)
     assert [(c.before, c.after) for c in back.changes] == [("numbers_ratio", "kept"), ("word_count", "kept")]

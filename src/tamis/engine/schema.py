@@ -115,11 +115,12 @@ class StageDescription:
     params: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     uses: dict[str, str] = field(default_factory=dict)  # source hash by name, of code of the user's that the stage uses
+    lines: dict[str, list[str]] = field(default_factory=dict)  # of that code (its own: ""), to name what was edited
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without what is empty."""
         values = {"stage": self.stage, "params": self.params, "source": self.source}
-        return {**values, "uses": self.uses} if self.uses else values
+        return values | {name: value for name, value in (("uses", self.uses), ("lines", self.lines)) if value}
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDes
     for old, new in zip(before, after, strict=True):
         name = new.stage.rpartition(".")[2]
         for path, a, b in _leaves("", old.params, new.params):
-            changes[f"{name}: {path} was {a!r} and is {b!r}"] = None
+            changes[f"{name}: {path} {a!r} -> {b!r}"] = None
         if old.source != new.source:
             changes[f"{name}: its source code changed"] = None
     return list(changes)

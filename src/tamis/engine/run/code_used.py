@@ -6,6 +6,7 @@ packages does not count: a new version of these makes no other run.
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import os
@@ -28,15 +29,37 @@ def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
     Includes the functions and objects that the stage holds and what these use of their own packages. Leaves out the
     class of the stage itself, and everything that belongs to Tamis.
     """
-    sources: dict[str, Any] = {}
+    reached, first = _reached(stage)
+    return {name: source(reached[name]) for name in sorted(reached.keys() - first)}
+
+
+def constants_used(stage: Any) -> dict[str, bool | int | float]:
+    """Return the numbers that code of a user's names as globals, such as a threshold next to a stage, by name.
+
+    Leaves out those that the code assigns itself: they are variables of the run.
+    """
+    constants: dict[str, bool | int | float] = {}
+    for function in {f for obj in _reached(stage)[0].values() for f in _functions_of(obj)}:
+        codes = list(_codes(function.__code__))
+        assigned = {i.argval for code in codes for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
+        for name in {name for code in codes for name in code.co_names} - assigned:
+            value = function.__globals__.get(name)
+            if isinstance(value, (bool, int, float)):
+                constants[f"{function.__module__}.{name}"] = value
+    return dict(sorted(constants.items()))
+
+
+def _reached(stage: Any) -> tuple[dict[str, Any], set[str]]:
+    """Return the functions and classes of the user's that a stage is made of and uses, and the names of the former."""
+    reached: dict[str, Any] = {}
     waiting = list({id(obj): obj for obj in _members([type(stage), vars(stage)], _DEPTH)}.values())
     first = {_name(obj) for obj in waiting}
-    while waiting and len(sources) < _MOST:
+    while waiting and len(reached) < _MOST:
         obj = waiting.pop()
-        if _name(obj) not in sources and _is_user_code(obj):
-            sources[_name(obj)] = obj
+        if _name(obj) not in reached and _is_user_code(obj):
+            reached[_name(obj)] = obj
             waiting += [used for used in _used_by(obj) if _package(used) == _package(obj)]
-    return {name: source(sources[name]) for name in sorted(sources.keys() - first)}
+    return reached, first
 
 
 def _members(values: Iterable[Any], depth: int) -> Iterator[Any]:
@@ -66,13 +89,8 @@ def _used_by(obj: Any) -> Iterator[Any]:
     """Yield what the code of a function, or of a class's methods, calls by name, and a class's base classes."""
     if inspect.isclass(obj):
         yield from obj.__bases__
-        for member in vars(obj).values():
-            if isinstance(member, property):
-                member = member.fget
-            elif isinstance(member, (staticmethod, classmethod)):
-                member = member.__func__
-            if inspect.isfunction(member):
-                yield from _used_by(member)
+        for method in _methods(obj):
+            yield from _used_by(method)
         return
     function = _unwrapped(obj)
     names = [name for code in _codes(function.__code__) for name in code.co_names]
@@ -85,6 +103,23 @@ def _used_by(obj: Any) -> Iterator[Any]:
             yield from (
                 f for f in (vars(global_value).get(n) for n in names) if inspect.isfunction(f) or inspect.isclass(f)
             )
+
+
+def _methods(cls: type) -> Iterator[types.FunctionType]:
+    """Yield the functions that a class defines: methods, properties, static and class methods."""
+    for member in vars(cls).values():
+        if isinstance(member, property):
+            member = member.fget
+        elif isinstance(member, (staticmethod, classmethod)):
+            member = member.__func__
+        if inspect.isfunction(member):
+            yield member
+
+
+def _functions_of(obj: Any) -> Iterator[types.FunctionType]:
+    """Yield a function itself, or those that a class defines."""
+    for function in _methods(obj) if inspect.isclass(obj) else (obj,):
+        yield _unwrapped(function)
 
 
 def _unwrapped(function: types.FunctionType) -> types.FunctionType:

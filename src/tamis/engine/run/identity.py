@@ -14,13 +14,16 @@ import inspect
 import os
 import re
 import sys
+import textwrap
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tamis import secrets
 from tamis.engine.job import Job
-from tamis.engine.run.code_used import code_used
+from tamis.engine.run.code_used import code_used, constants_used
+from tamis.engine.run.source_changes import code_lines, describe_change
 from tamis.engine.schema import StageDescription
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -44,6 +47,9 @@ _FILES = "model files"
 # Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
 # model may bring code along (which counts by its files).
 _NO_EFFECT = {"replayed_rules", "trust_remote_code"}
+_HASHED = re.compile(r"([A-Za-z_][\w.<>]*):[0-9a-f]*")  # code as `_plain` describes it: its name and its hash
+_VEILED = re.compile(r"<hidden(?: [0-9a-f]+)?>")
+_CONSTANT = "= "
 _TAMIS_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
@@ -67,12 +73,70 @@ def _stage_differences(old: StageDescription, new: StageDescription) -> list[str
     for key in sorted({*old.params, *new.params}):
         a, b = old.params.get(key), new.params.get(key)
         is_equal = is_same_model(a, b) if key == _FILES else a == b or (is_tamis and key in _NO_EFFECT)
-        if not is_equal:
-            clauses.append(f"{new.stage}: {key} was {a!r} and is {b!r}")
+        if not is_equal and key == _FILES and a and b:
+            clauses.append(f"{new.stage}: its model files changed")
+        elif not is_equal:
+            clauses += [f"{new.stage}: {change}" for change in _value_changes(key, a, b)]
     if old.source != new.source:
-        clauses.append(f"{new.stage}: its source code changed")
-    edited = [name for name in new.uses if name in old.uses and old.uses[name] != new.uses[name]]
-    return clauses + [f"{new.stage}: {name}, which it uses, changed" for name in edited]
+        lines = describe_change(old.lines.get("", ()), new.lines.get("", ()))
+        clauses.append(f"{new.stage}: its source code changed" + (f": {lines}" if lines else ""))
+    for name in new.uses:
+        before, now = old.uses.get(name), new.uses[name]
+        if before is not None and before != now and now.startswith(_CONSTANT):
+            value = before.removeprefix(_CONSTANT), now.removeprefix(_CONSTANT)
+            clauses.append(f"{new.stage}: {name} {value[0]} -> {value[1]}")
+        elif before is not None and before != now:
+            lines = describe_change(old.lines.get(name, ()), new.lines.get(name, ()))
+            clauses.append(f"{new.stage}: {name}, which it uses, changed" + (f": {lines}" if lines else ""))
+    return clauses
+
+
+def _value_changes(name: str, before: Any, now: Any) -> list[str]:
+    """Describe how a parameter changed, as far down as both values have the same structure.
+
+    >>> _value_changes("filter", {"class": "m.F:00ff", "low": "0.12"}, {"class": "m.F:00ff", "low": "0.05"})
+    ['filter.low 0.12 -> 0.05']
+    >>> _value_changes("rule", "m.rule:1f", "m.rule:2e"), _value_changes("n", None, "many")
+    (['rule: the source code of m.rule changed'], ["n None -> 'many'"])
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        if "bytes" in now:
+            return [f"{name}: its bytes changed"]
+        keys = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        return [c for key in keys for c in _value_changes(_member(name, key), before.get(key), now.get(key))]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now) and _has_parts(now):
+        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
+        return [change for i, a, b in pairs for change in _value_changes(f"{name}[{i}]", a, b)]
+    code, other = _HASHED.fullmatch(str(now)), _HASHED.fullmatch(str(before))
+    if code is not None and other is not None and code[1] == other[1]:
+        return [f"{name}: the source code of {code[1]} changed"]
+    if secrets.HIDDEN in (before, now) or _VEILED.fullmatch(str(now)) is not None:
+        return [f"{name} changed"]
+    return [f"{name} {_shown(before)} -> {_shown(now)}"]
+
+
+def _has_parts(values: Sequence[Any]) -> bool:
+    """Return True for a list of lists, objects or code, of which only what changed is worth a message."""
+    return any(isinstance(v, (list, dict)) or _HASHED.fullmatch(str(v)) for v in values)
+
+
+def _member(name: str, key: str) -> str:
+    return name if key == "class" else f"{name}.{key}"
+
+
+def _shown(value: Any) -> str:
+    """Format a described value for a message: numbers as numbers, code by its name."""
+    if isinstance(value, dict) and isinstance(value.get("class"), str):
+        value = value["class"]
+    if not isinstance(value, str):
+        return repr(value)
+    if (code := _HASHED.fullmatch(value)) is not None:
+        return code[1]
+    try:
+        float(value)
+    except ValueError:
+        return repr(value)
+    return value
 
 
 def is_same_model(before: str | None, now: str | None) -> bool:
@@ -121,7 +185,20 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> StageDescription:
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():
         params[_FILES] = files
-    return StageDescription(f"{cls.__module__}.{cls.__qualname__}", params, _source(cls), code_used(stage, _source))
+    lines = {name: kept.splitlines() for name, kept in {"": _lines(cls), **code_used(stage, _lines)}.items() if kept}
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    constants = {name: f"{_CONSTANT}{value!r}" for name, value in constants_used(stage).items()}
+    return StageDescription(name, params, _source(cls), code_used(stage, _source) | constants, lines)
+
+
+def _lines(obj: Any) -> str:
+    """Return the code of a function or class of the user's in the form that names a change (source_changes.py)."""
+    if getattr(obj, "__module__", "").split(".")[0] == "tamis":
+        return ""
+    try:
+        return "\n".join(code_lines(_text(obj)))
+    except (OSError, TypeError, ValueError, KeyError, SyntaxError):
+        return ""
 
 
 def _source(obj: Any) -> str:
@@ -132,7 +209,7 @@ def _source(obj: Any) -> str:
         text = _text(obj)
     except (OSError, TypeError, ValueError, KeyError, SyntaxError):
         code = getattr(obj, "__code__", None)
-        text = code.co_code.hex() + repr(code.co_names) if code is not None else getattr(obj, "__qualname__", "")
+        text = _compiled(code) if code is not None else getattr(obj, "__qualname__", "")
     return _hash(text.encode("utf-8", "surrogatepass"))
 
 
@@ -144,11 +221,35 @@ def _text(obj: Any) -> str:
     obj = inspect.unwrap(obj)
     if not inspect.isclass(obj):
         return inspect.getsource(obj)
-    lines, _ = inspect.findsource(sys.modules[obj.__module__])
-    first = vars(obj).get("__firstlineno__") or _first_lines("".join(lines)).get(obj.__qualname__)
+    try:
+        lines, _ = inspect.findsource(sys.modules[obj.__module__])
+    except (OSError, TypeError):  # of a notebook, which has no file
+        return _text_of_members(obj)
+    first = _first_lines("".join(lines)).get(obj.__qualname__)
     if first is None:
-        raise OSError("class not found")
+        return _text_of_members(obj)
     return "".join(inspect.getblock(lines[first - 1 :]))
+
+
+def _text_of_members(cls: type) -> str:
+    """Return the source of a class as far as its members have one: of a cell of a notebook, or of exec()."""
+    parts = [f"class {cls.__qualname__}:\n"]
+    for name, member in vars(cls).items():
+        function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", None) or member)
+        if inspect.isfunction(function) and function.__code__.co_filename != "<string>":  # which @dataclass compiles
+            try:
+                parts.append(textwrap.indent(textwrap.dedent(inspect.getsource(function)), "    "))
+            except OSError:
+                parts.append(f"    {name} = {_hash(_compiled(function.__code__).encode())!r}\n")
+        elif isinstance(member, (bool, int, float, str)) and not name.startswith("__"):
+            parts.append(f"    {name} = {member!r}\n")
+    return "".join(parts)
+
+
+def _compiled(code: types.CodeType) -> str:
+    """Return what distinguishes compiled code, wherever it was written."""
+    constants = [_compiled(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
+    return repr((code.co_code.hex(), code.co_names, constants))
 
 
 @functools.lru_cache(maxsize=4)
