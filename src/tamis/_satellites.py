@@ -34,6 +34,7 @@ SATELLITES = {
     "alerts.open_watch": "tamis.observe.alerts.watch:open_watch",
     "alerts.read_section": "tamis.observe.alerts.parse:read_section",
     "report.write": "tamis.observe.report:write_report",
+    "report.compare": "tamis.observe.report.comparison:write_comparison",
     # commands that show a run
     "dashboard": "tamis.observe.dashboard",
     "dashboard.serving": "tamis.observe.serving",

@@ -10,9 +10,11 @@ import pytest
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.run_record import load_run_record
 from tamis.errors import UsageError
 from tamis.observe.diff import compare
 from tamis.observe.report import write_report
+from tamis.observe.report.comparison import write_comparison
 from tamis.pipeline import Pipeline
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
@@ -156,3 +158,41 @@ def test_how_both_runs_went_is_told(source: Path, tmp_path: Path) -> None:
     assert "85.0%" in shown
     page = Path(write_report(f"{second}/_tamis")).read_text()
     assert all(words in page for words in ("GPU busy", "85.0%", "out of GPU memory", "first output"))
+
+
+def test_two_runs_side_by_side_on_a_page(source: Path, tmp_path: Path) -> None:
+    first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 3, 0.05)
+    told = CliRunner().invoke(app, ["diff", first, second, "--html"])
+    assert (told.exit_code, told.stdout) == (0, f"{second}/_tamis/diff.html\n")
+    page = Path(told.stdout.strip()).read_text()
+    assert "<script" not in page
+    assert page.count('<svg class="rows"') == 2  # the flow of each
+    for row in (
+        '<td>kept by both</td><td class="n">1</td>',
+        '<td>kept by the first run only</td><td class="n">2</td>',
+        '<td>kept by the second run only</td><td class="n">0</td>',
+        '<td>written</td><td class="n">3</td><td class="n">1</td>',
+        '<td>kept</td><td>word_count</td><td class="n">1</td>',
+    ):
+        assert row in page
+    assert "min_words was 2 and is 3" in page
+    records = [load_run_record(f"{folder}/_tamis") for folder in (first, second)]
+    assert all(f"<b>{record.seconds:,.1f} s</b>" in page for record in records if record is not None)
+    shown = json.loads(CliRunner().invoke(app, ["diff", first, second, "--html", "--json"]).stdout)
+    assert (shown["page"], len(shown["changes"])) == (f"{second}/_tamis/diff.html", 2)
+
+
+def test_hostile_names_on_the_page_of_two_runs(source: Path, tmp_path: Path) -> None:
+    first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 3, 0.05)
+    hostile = "<script>alert(1)</script>"
+    for name in ("run.json", "manifest.json"):
+        path = Path(second) / "_tamis" / name
+        path.write_text(path.read_text().replace('"word_count"', json.dumps(hostile)))
+    record = json.loads((Path(second) / "_tamis/run.json").read_text())
+    (Path(second) / "_tamis/run.json").write_text(json.dumps({**record, "name": hostile}))
+    found = compare(first, second)
+    found.settings.append(hostile)
+    found.changes[0].examples = [hostile]
+    page = write_comparison(f"{first}/_tamis", f"{second}/_tamis", found).read_text()
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 4

@@ -1,4 +1,4 @@
-"""Time to the first output and use of GPUs, from the facts in a run database (`about`).
+"""Time to the first output and use of GPUs, from the facts in a run database (`about`), and figures as text.
 
 For the report, the dashboard and `tamis diff`. The facts are not trusted: values that are no numbers are left out.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from tamis.sizes import format_size
 
 _MAX_GPUS = 64
 
@@ -39,8 +41,16 @@ def shown(name: str, value: float) -> str:
 
     >>> shown("GPU busy", 0.957), shown("first output", 1.24), shown("out of GPU memory", 3)
     ('95.7%', '1.2 s', '3')
+    >>> shown("mb_per_s", 12.34), shown("peak_bytes", 95_000_000)
+    ('12.3 MB/s', '95 MB')
     """
-    return f"{value:.1%}" if name == "GPU busy" else f"{value:.1f} s" if name == "first output" else f"{value:,.0f}"
+    if name == "GPU busy":
+        return f"{value:.1%}"
+    if name in ("first output", "seconds"):
+        return f"{value:,.1f} s"
+    if name == "mb_per_s":
+        return f"{value:,.1f} MB/s"
+    return format_size(value) if name.endswith("_bytes") else f"{value:,.0f}"
 
 
 def gpu_cards(about: Mapping[str, Any]) -> list[tuple[str, str, str]]:

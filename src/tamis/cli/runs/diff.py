@@ -11,7 +11,7 @@ from typing import Annotated
 
 from tamis import _satellites
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument
+from tamis.cli.parsing.arguments import Argument, Option
 from tamis.errors import UsageError
 
 Output = Annotated[str, Argument(help="Output folder of a run.")]
@@ -20,20 +20,28 @@ Output = Annotated[str, Argument(help="Output folder of a run.")]
 def diff(
     first: Annotated[str, Argument(help="Output folder of a run.")],
     second: Annotated[str, Argument(help="Output folder of another run over the same input.")],
+    as_html: Annotated[
+        bool, Option("--html", help="Write a page with both runs side by side: _tamis/diff.html of the second run.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show which documents changed their verdict between two runs over the same input, and by which rules.
 
-    Settings that differ between the runs are listed, too.
+    Settings that differ between the runs are listed, too, and the figures of both.
 
     Example: tamis diff clean/ clean-strict/
     """
     from tamis.cli.terminal.show import print_json, print_lines, print_table
     from tamis.observe.diff import compare
     from tamis.observe.gpu_figures import shown
+    from tamis.observe.verdicts import run_folder
     from tamis.sizes import format_size
 
     differences = compare(first, second)
+    if as_html:
+        path = Path(_satellites.load("report.compare")(run_folder(first), run_folder(second), differences))
+        print_json({"page": str(path), **asdict(differences)}) if as_json else print_lines([str(path)])
+        return
     if as_json:
         print_json(asdict(differences))
         return
@@ -57,13 +65,7 @@ def diff(
         print_lines(["no document changed its verdict"])
     print_lines([f"{differences.n_same:,} documents were dropped by the same rule in both"])
     went = [
-        (
-            f.name,
-            *(
-                "-" if v is None else f"{v:,.1f}" if f.name == "seconds" else shown(f.name, v)
-                for v in (f.before, f.after)
-            ),
-        )
+        (f.name.replace("_", " "), *("-" if v is None else shown(f.name, v) for v in (f.before, f.after)))
         for f in differences.figures
     ]
     print_table("How they went", ["", "first run", "second run"], went, right=(1, 2))

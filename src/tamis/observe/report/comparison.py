@@ -1,0 +1,147 @@
+"""diff.html: two runs side by side, as one self-contained page: verdicts that changed, flow, rules, figures, settings.
+
+Everything comes from the run directories and `observe.diff.compare`, and is treated as hostile text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tamis import files
+from tamis.hints import command
+from tamis.observe.charts import run_charts
+from tamis.observe.charts.passes import CSS as STEPPER_CSS
+from tamis.observe.charts.passes import passes_chart
+from tamis.observe.charts.style import CSS
+from tamis.observe.charts.svg import text
+from tamis.observe.charts.tables import bar, cards, table
+from tamis.observe.diff import Change, RunDiff
+from tamis.observe.gpu_figures import shown
+from tamis.observe.report.facts import Facts, gather
+from tamis.sizes import format_size
+
+FILE = "diff.html"
+KEPT = "kept"  # the state of a document that no rule dropped (observe/document_status.py)
+_MAX_ROWS = 200
+_CSS = """
+body{max-width:90rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{margin-top:1rem}
+main>.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}td .bar{width:9rem;margin-top:.45rem}
+.head p{margin:.25rem 0}
+@media (min-width:52rem){main>.pair{grid-template-columns:repeat(2,minmax(0,1fr))}}
+@media print{body{background:#fff}section{break-inside:avoid}}
+"""
+
+
+def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str], found: RunDiff) -> Path:
+    """Write diff.html into the run directory of the second run, whole or not at all; return its path."""
+    path = Path(second) / FILE
+    files.write_text(path, render(gather(Path(first)), gather(Path(second)), found), files.OWN, sync=False)
+    return path
+
+
+def render(first: Facts, second: Facts, found: RunDiff) -> str:
+    """Return the page."""
+    both = (first, second)
+    names = [text(facts.run_dir.resolve().parent, 300) for facts in both]
+    parts = [
+        f'<div class="head"><h1>Two runs compared</h1><p>first <code>{names[0]}</code></p>'
+        f"<p>second <code>{names[1]}</code></p>{_remarks(found)}</div>",
+        _pair(_section(f"{which} run", _cards(f)) for which, f in zip(("First", "Second"), both, strict=True)),
+        _section("Survivors", _survivors(first, found)),
+        _section("Verdicts that changed", _changes(found.changes, second)),
+        _section("Rules", _rules(first, second)),
+        _pair(_section(f"Flow of the {which} run", run_charts.funnel_of(f.run)) for which, f in _named(both)),
+        _pair(_section(f"Passes of the {which} run", passes_chart(f.run.record)) for which, f in _named(both)),
+        _section("Figures", _figures(found)),
+        _section("Settings that differ", _listed(found.settings) or "<p>the same stages with the same settings</p>"),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width,initial-scale=1">'
+        f"<title>Tamis: {text(first.run.name)} and {text(second.run.name)}</title>"
+        f"<style>{CSS}{STEPPER_CSS}{_CSS}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def _named(both: Sequence[Facts]) -> list[tuple[str, Facts]]:
+    return list(zip(("first", "second"), both, strict=True))
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{text(title)}</h2>{body}</section>" if body else ""
+
+
+def _pair(sections: Iterable[str]) -> str:
+    parts = [part for part in sections if part]
+    return f'<div class="pair">{"".join(parts)}</div>' if parts else ""
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{text(sentence, 600)}</li>" for sentence in sentences[:_MAX_ROWS])
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _remarks(found: RunDiff) -> str:
+    remarks = list(found.remarks)
+    for paths, which in ((found.only_first, "first"), (found.only_second, "second")):
+        if paths:
+            remarks.append(f"{len(paths):,} files that only the {which} run read are left out, such as {paths[0]}")
+    return _listed(remarks)
+
+
+def _cards(facts: Facts) -> str:
+    run = facts.run
+    entries = run_charts.document_cards(run.counts) if run.counts is not None else []
+    return cards([*entries, *run_charts.whole_run_cards(run.record), run_charts.peak_card(run)])
+
+
+def _survivors(first: Facts, found: RunDiff) -> str:
+    """Return how many documents both runs kept, and how many only one of them, of the files that both read."""
+    lost = sum(c.n_documents for c in found.changes if c.before == KEPT)
+    gained = sum(c.n_documents for c in found.changes if c.after == KEPT)
+    rows = [["kept by the first run only", f"{lost:,}"], ["kept by the second run only", f"{gained:,}"]]
+    counts = first.run.counts
+    if counts is not None and not found.only_first and not counts.added:
+        rows.insert(0, ["kept by both", f"{counts.written - lost:,}"])
+    return table(["documents", ""], rows, (1,))
+
+
+def _changes(changes: Sequence[Change], second: Facts) -> str:
+    if not changes:
+        return "<p>no document changed its verdict</p>"
+    rows = [
+        [
+            text(c.before, 120),
+            text(c.after, 120),
+            f"{c.n_documents:,}",
+            format_size(c.n_bytes),
+            "".join(f"<p><code>{text(name, 200)}</code></p>" for name in c.examples),
+        ]
+        for c in changes[:_MAX_ROWS]
+    ]
+    why = text(command("why", second.run_dir.resolve().parent, "DOCUMENT"), 400)
+    columns = ["first run", "second run", "documents", "bytes", "for example"]
+    return table(columns, rows, (2, 3)) + f'<p class="dim">Why one of them went: <code>{why}</code></p>'
+
+
+def _rules(first: Facts, second: Facts) -> str:
+    """Return what each rule dropped in both runs, the largest change first."""
+    counts = [{(d.stage, d.reason): d.documents for d in facts.drops} for facts in (first, second)]
+    keys = sorted({*counts[0], *counts[1]}, key=lambda k: (-abs(counts[1].get(k, 0) - counts[0].get(k, 0)), k))
+    most = max([*counts[0].values(), *counts[1].values()], default=1) or 1
+    rows = []
+    for stage, reason in keys[:_MAX_ROWS]:
+        a, b = (count.get((stage, reason), 0) for count in counts)
+        name = text(reason, 200) + (f'<br><span class="dim">stage {text(stage, 200)}</span>' if stage != reason else "")
+        rows.append([name, f"{a:,}", bar(a / most, "k3"), f"{b:,}", bar(b / most, "k3"), f"{b - a:+,}"])
+    return table(["rule", "first", "", "second", "", "change"], rows, (1, 3, 5)) if rows else ""
+
+
+def _figures(found: RunDiff) -> str:
+    rows = [
+        [text(f.name.replace("_", " ")), *("-" if v is None else text(shown(f.name, v)) for v in (f.before, f.after))]
+        for f in found.figures
+    ]
+    return table(["", "first run", "second run"], rows, (1, 2)) if rows else ""
