@@ -51,7 +51,7 @@ _TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, r
 # Weights that are mapped.
 _TORCH_FILE = re.compile(r"unable to mmap [0-9]{1,18} bytes from file <.*>: cannot allocate memory \(12\)", re.DOTALL)
 
-_ASKED = re.compile(
+_REQUESTED = re.compile(
     r"(?:alloc of size|tried to allocate|^unable to mmap) (?P<n>[0-9]{1,18}(?:\.[0-9]{1,6})?)(?: (?P<unit>[KMGT])iB)?",
     re.IGNORECASE,
 )
@@ -110,14 +110,14 @@ def requested_bytes(exc: BaseException) -> int:
     >>> requested_bytes(MemoryError("malloc of size 64 failed")), requested_bytes(MemoryError())
     (64, 0)
     """
-    return max((_asked(e) for e in _chain(exc) if _is_failed_allocation(e)), default=0)
+    return max((_requested(e) for e in _chain(exc) if _is_failed_allocation(e)), default=0)
 
 
-def _asked(exc: BaseException) -> int:
+def _requested(exc: BaseException) -> int:
     shape, item = getattr(exc, "shape", None), getattr(getattr(exc, "dtype", None), "itemsize", None)
     if isinstance(shape, tuple) and isinstance(item, int):  # numpy's
         return math.prod((int(n) for n in shape), start=item)
-    found = _ASKED.search(str(exc))
+    found = _REQUESTED.search(str(exc))
     if found is None:
         return 0
     number, unit = found["n"], (found["unit"] or "").lower()

@@ -72,7 +72,7 @@ def replacing(path: Path, mode: int = 0o666, sync: bool = True) -> Iterator[Bina
     If the block ends in an error, nothing has changed. `sync`: flush the file to disk before it replaces `path`, so
     that a power cut leaves either the old file or the new one.
     """
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     fd = os.open(temporary, os.O_RDWR | _NEW, mode)
     try:
         with open(fd, "w+b") as file:
@@ -114,7 +114,7 @@ def read_json(path: Path) -> Any:
         raise RunConflict(f"{os.fspath(path)} is damaged ({exc}); start over with fresh (--fresh)") from None
 
 
-def _beside(path: Path) -> str:
+def _temporary_path(path: Path) -> str:
     folder, name = os.path.split(os.fspath(path))
     return os.path.join(folder, f".{name[:80]}.{os.urandom(8).hex()}{_SUFFIX}")
 
@@ -180,7 +180,7 @@ def has_links(folder: Path) -> bool:
 
     Also True if that cannot be tried (a full disk).
     """
-    first, second = _beside(os.path.join(folder, "a")), _beside(os.path.join(folder, "b"))
+    first, second = _temporary_path(os.path.join(folder, "a")), _temporary_path(os.path.join(folder, "b"))
     try:
         os.close(os.open(first, os.O_RDWR | _NEW, OWN))
         os.link(first, second, follow_symlinks=False)
@@ -362,7 +362,7 @@ def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
     try:
         info = os.fstat(fd)
         why = not_ours(info, os.geteuid())
-        if why and not_ours(info, *_made_in(fd)):
+        if why and not_ours(info, *_owner_on(fd)):
             raise RunConflict(
                 f"{os.fspath(path)} {why}: what others put there would be taken for this run's own; {what_to_do}"
             )
@@ -389,7 +389,7 @@ def not_ours(info: os.stat_result, uid: int, has_modes: bool = True) -> str:
     return ""
 
 
-def _made_in(fd: int) -> tuple[int, bool]:
+def _owner_on(fd: int) -> tuple[int, bool]:
     """Return the user who owns what we create on a file system, and whether its folders have modes at all.
 
     Root is mapped to the user "nobody" on many network file systems, and some file systems (vfat, 9p) assign

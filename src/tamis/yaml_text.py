@@ -241,7 +241,7 @@ def override(root: Node, key: str, text: str, file: str) -> None:
         if last:
             container[index] = new
         else:
-            here = container[index] = _own(container[index])
+            here = container[index] = _unshared(container[index])
         done = f"{done}.{part}" if done else part
 
 
@@ -284,7 +284,7 @@ def _may_begin(root: Mapping[str, Node], name: str) -> bool:
     return is_part and (name not in root or root[name].value is None)
 
 
-def _own(node: Node) -> Node:
+def _unshared(node: Node) -> Node:
     # An alias shares its node with every other use; an override must change only the one that was named.
     return replace(node, value=copy(node.value))
 
@@ -308,7 +308,7 @@ class References:
     def __init__(self, root: Mapping[str, Node], environ: Mapping[str, str], file: str) -> None:
         self.root, self.environ, self.file = root, environ, file
         self.used: set[str] = set()
-        self._known: dict[str, Scalar] = {}
+        self._values: dict[str, Scalar] = {}
         self._open: list[str] = []
 
     def value(self, node: Node, path: str) -> Scalar:
@@ -374,11 +374,11 @@ class References:
         self.used.add(inside)
         if inside in self._open:
             raise self._fail(f"${{{inside}}} refers to itself: {' -> '.join([*self._open, inside])}", node, path)
-        if inside not in self._known:
+        if inside not in self._values:
             self._open.append(inside)
-            self._known[inside] = self.value(target, inside)
+            self._values[inside] = self.value(target, inside)
             self._open.pop()
-        return self._known[inside]
+        return self._values[inside]
 
 
 @dataclass(frozen=True)

@@ -332,7 +332,7 @@ def test_a_plan_goes_on_when_the_shell_that_began_it_is_gone(place: Path) -> Non
 def test_a_plan_by_the_table_is_not_tried(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--plan` of a curation starts nothing: its stages may have models that would have to be fetched."""
     monkeypatch.chdir(place)
-    monkeypatch.setattr("tamis.cli.plan.smallest._tried", lambda begin: pytest.fail("something was started"))
+    monkeypatch.setattr("tamis.cli.plan.smallest._refused_budget", lambda begin: pytest.fail("something was started"))
     done = CliRunner().invoke(
         app, ["curate", "in", "out", "--preset", "minimal", "--plan", "--json", "--memory", "1GB"]
     )

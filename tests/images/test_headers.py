@@ -13,12 +13,12 @@ from PIL import Image
 
 from tamis.images import decode
 from tamis.images.faults import ImageFault
-from tamis.images.headers import MAX_PIXELS, look
+from tamis.images.headers import MAX_PIXELS, read_header
 from tests.support.sample_images import jpeg, pixels, png, stored
 
 
 def looks(data: bytes) -> Any:
-    return look(lambda at, n: data[at : at + n], len(data))
+    return read_header(lambda at, n: data[at : at + n], len(data))
 
 
 def saved(mode: str, kind: str, **how: Any) -> bytes:

@@ -15,7 +15,7 @@ from tamis.stages.video.filtering.motion_vector_backend import (
     motion_vectors_to_flowfield,
 )
 from tamis.video.facts import read_facts
-from tamis.video.motion import TOO_SMALL, MotionMap, frames_wanted
+from tamis.video.motion import TOO_SMALL, MotionMap, n_examined_frames
 from tamis.video.vectors import measure_motion, sampled_vectors
 from tests.support.sample_videos import library, make_video
 
@@ -134,7 +134,7 @@ def test_what_moves_and_what_does_not(videos: dict[str, str]) -> None:
     assert of("still").global_mean < 1e-5
     assert (of("small").global_mean, of("small").error) == (-1.0, TOO_SMALL)
     assert of("keyframes").global_mean > 0.002  # every sampled frame is a keyframe: the next one serves
-    assert frames_wanted(100.0, 2.0, 0.5) == 100
+    assert n_examined_frames(100.0, 2.0, 0.5) == 100
 
 
 def test_the_functions_of_the_original(videos: dict[str, str]) -> None:

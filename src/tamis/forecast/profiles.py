@@ -53,7 +53,7 @@ class Profile:
         return name if isinstance(name, str) else ""
 
     @property
-    def is_here(self) -> bool:
+    def is_this_machine(self) -> bool:
         """Whether it is of this machine."""
         return self.machine == machine_id()
 
@@ -149,7 +149,7 @@ def list_profiles() -> list[Profile]:
 
 def find(wanted: str) -> Profile:
     """Return the one profile of this machine whose key begins with `wanted`, or whose pipeline has that name."""
-    here = [p for p in list_profiles() if p.is_here]
+    here = [p for p in list_profiles() if p.is_this_machine]
     exact = [p for p in here if p.key == wanted]
     if exact and exact[0].damage:
         raise UsageError(exact[0].damage)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np
 from tamis.errors import first_line, optional
 from tamis.images.faults import ImageFault
-from tamis.images.headers import Looks, look
+from tamis.images.headers import ImageHeader, read_header
 from tamis.stores.spool import open_bytes
 from tamis.stores.urls import is_remote
 
@@ -84,21 +84,21 @@ def check_libraries() -> None:
     _pillow()
 
 
-def looks_of(data: bytes) -> Looks:
-    return look(lambda at, n: data[at : at + n], len(data))
+def header_of(data: bytes) -> ImageHeader:
+    return read_header(lambda at, n: data[at : at + n], len(data))
 
 
-def decode(data: bytes, looks: Looks | None = None, min_side: int = 0, passing: bool = False) -> Pixels:
+def decode(data: bytes, header: ImageHeader | None = None, min_side: int = 0, passing: bool = False) -> Pixels:
     """Decode an image into its pixels.
 
     `min_side`: a JPEG may be decoded smaller (a half, a quarter, an eighth), as long as its shorter side has
     this many pixels: the decoder then computes only these, several times as fast. `passing`: the pixels may be
     stored in a buffer that the next image of this thread reuses.
     """
-    looks = looks or looks_of(data)
-    if looks.format == "jpeg" and looks.channels != 4:
-        return _jpeg(data, looks, min_side, passing)
-    return _by_pillow(data, looks, min_side)
+    header = header or header_of(data)
+    if header.format == "jpeg" and header.channels != 4:
+        return _jpeg(data, header, min_side, passing)
+    return _by_pillow(data, header, min_side)
 
 
 def fitted(pixels: Pixels, side: int) -> Pixels:
@@ -116,22 +116,22 @@ def reserve(n_bytes: int) -> None:
     np.empty(n_bytes + _SPARE_BYTES, np.uint8)
 
 
-def scale_of(looks: Looks, min_side: int) -> int:
+def scale_of(header: ImageHeader, min_side: int) -> int:
     """Return the factor by which a JPEG decoder may shrink the image: 8, 4, 2 or 1.
 
-    >>> scale_of(Looks("jpeg", 4000, 3000, 3, 0), 224), scale_of(Looks("jpeg", 300, 400, 3, 0), 224)
+    >>> scale_of(ImageHeader("jpeg", 4000, 3000, 3, 0), 224), scale_of(ImageHeader("jpeg", 300, 400, 3, 0), 224)
     (8, 1)
     """
-    short = min(looks.width, looks.height)
+    short = min(header.width, header.height)
     return next((n for n in (8, 4, 2) if min_side and -(-short // n) >= min_side), 1)
 
 
-def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
+def _jpeg(data: bytes, header: ImageHeader, min_side: int, passing: bool) -> Pixels:
     simplejpeg = optional("simplejpeg", "reading images", "image")
-    n = scale_of(looks, min_side)
-    height, width = -(-looks.height // n), -(-looks.width // n)
+    n = scale_of(header, min_side)
+    height, width = -(-header.height // n), -(-header.width // n)
     room = _BUFFERS.bytes("pixels", height * width * 3) if passing else None
-    reserve((0 if passing else height * width * 3) + looks.work_bytes)
+    reserve((0 if passing else height * width * 3) + header.work_bytes)
     try:
         # Not min_height and min_width: simplejpeg takes factors in between, too, which are slower than the next power
         # of two.
@@ -143,19 +143,19 @@ def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
     return pixels
 
 
-def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
+def _by_pillow(data: bytes, header: ImageHeader, min_side: int) -> Pixels:
     image = _pillow()
-    reserve(2 * looks.decoded_bytes + looks.work_bytes)
+    reserve(2 * header.decoded_bytes + header.work_bytes)
     try:
         with image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
-            if looks.format == "jpeg" and min_side:
-                n = scale_of(looks, min_side)
-                opened.draft(None, (-(-looks.width // n), -(-looks.height // n)))
+            if header.format == "jpeg" and min_side:
+                n = scale_of(header, min_side)
+                opened.draft(None, (-(-header.width // n), -(-header.height // n)))
             pixels = _as_rgb(opened, image)
     except MemoryError:
         raise
     except Exception as exc:  # decoders raise anything for untrusted bytes
-        raise ImageFault(f"a damaged {looks.format.upper()}: {first_line(exc, 200)}") from None
+        raise ImageFault(f"a damaged {header.format.upper()}: {first_line(exc, 200)}") from None
     return np.asarray(pixels)
 
 

@@ -25,7 +25,7 @@ from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.table_files import FixedColumns, empty_tables
 from tamis.images.faults import ImageFault, TarFault
-from tamis.images.headers import Looks, look
+from tamis.images.headers import ImageHeader, read_header
 from tamis.images.samples import SampleRow, index_of, is_image, key_of, rows
 from tamis.images.tar import TarMember
 from tamis.stores.opening import object_exists, size_of
@@ -144,23 +144,23 @@ def _record(path: str, file: Bytes, number: int, row: SampleRow) -> dict[str, An
     if image is None:
         raise ImageFault(row.fault)
     try:
-        looks = _look(file, image)
+        facts = _header_of(file, image)
     except ImageFault as exc:
         raise ImageFault(f"{image.name}: {exc}" if image.name else str(exc)) from None
     record = {
         "id": _id(path, number if image.name else None), "image_path": path_text(path), "member": image.name or None,
         "offset": image.offset, "length": image.length,
-        "format": looks.format, "width": looks.width, "height": looks.height,
+        "format": facts.format, "width": facts.width, "height": facts.height,
     }  # fmt: skip
-    return record | (_beside_member(file, row.others) if image.name else _beside_file(path))
+    return record | (_sample_metadata(file, row.others) if image.name else _sidecar_metadata(path))
 
 
-def _look(file: Bytes, image: TarMember) -> Looks:
+def _header_of(file: Bytes, image: TarMember) -> ImageHeader:
     # A damaged header points anywhere.
-    return look(lambda at, n: file.pread(max(0, min(n, image.length - at)), image.offset + at), image.length)
+    return read_header(lambda at, n: file.pread(max(0, min(n, image.length - at)), image.offset + at), image.length)
 
 
-def _beside_member(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
+def _sample_metadata(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
     """Caption and json of a sample as text.
 
     Members that are no text, too large or of other kinds are given by location.
@@ -180,7 +180,7 @@ def _beside_member(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
     return metadata
 
 
-def _beside_file(path: str) -> dict[str, Any]:
+def _sidecar_metadata(path: str) -> dict[str, Any]:
     """Caption and json in files of the same name next to an image. A URL has none."""
     metadata: dict[str, Any] = {}
     if is_remote(path) and not is_bucket(path):

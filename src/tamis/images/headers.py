@@ -26,7 +26,7 @@ Read = Callable[[int, int], bytes]
 """Called with (offset, n): up to n bytes of the image from there."""
 
 
-class Looks(NamedTuple):
+class ImageHeader(NamedTuple):
     """`channels`: of the stored image, alpha among them.
 
     `work_bytes`: memory for decoding it, in addition to its pixels.
@@ -43,30 +43,30 @@ class Looks(NamedTuple):
         return self.width * self.height * 3
 
 
-def look(read: Read, length: int) -> Looks:
+def read_header(read: Read, length: int) -> ImageHeader:
     """Parse the headers; raise ImageFault if these bytes are no supported image."""
     if length == 0:
         raise ImageFault("zero bytes")
     head = read(0, min(length, _HEAD_BYTES))
     if head[:2] == b"\xff\xd8":
-        looks = _jpeg(read, head, length)
+        facts = _jpeg(read, head, length)
     elif head[:8] == b"\x89PNG\r\n\x1a\n":
-        looks = _png(read, head, length)
+        facts = _png(read, head, length)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        looks = _webp(head, length)
+        facts = _webp(head, length)
     else:
         raise ImageFault(f"no image: it begins with {head[:8]!r}, which is neither JPEG, PNG nor WebP")
-    if looks.width < 1 or looks.height < 1:
-        raise ImageFault(f"a {looks.format} of {looks.width} x {looks.height} pixels")
-    if looks.width * looks.height > MAX_PIXELS:
+    if facts.width < 1 or facts.height < 1:
+        raise ImageFault(f"a {facts.format} of {facts.width} x {facts.height} pixels")
+    if facts.width * facts.height > MAX_PIXELS:
         raise ImageFault(
-            f"{looks.width} x {looks.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too "
+            f"{facts.width} x {facts.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too "
             "large)"
         )
-    return looks
+    return facts
 
 
-def _jpeg(read: Read, head: bytes, length: int) -> Looks:
+def _jpeg(read: Read, head: bytes, length: int) -> ImageHeader:
     at, begins = 2, 0  # `head` holds the bytes from `begins` on
     for _ in range(_MAX_SEGMENTS):
         i = at - begins
@@ -87,23 +87,23 @@ def _jpeg(read: Read, head: bytes, length: int) -> Looks:
             is_progressive = marker in (0xC2, 0xC6, 0xCA, 0xCE)
             # A progressive image is held whole as coefficients of two bytes; another one takes a few rows.
             work = width * height * channels * 2 if is_progressive else width * channels * 64
-            return Looks("jpeg", width, height, channels, work + length)
+            return ImageHeader("jpeg", width, height, channels, work + length)
         if marker in (0xD9, 0xDA):
             break
         at += 2 + (head[i + 2] << 8 | head[i + 3])
     raise ImageFault("a JPEG without a size: damaged or cut off in its header")
 
 
-def _png(read: Read, head: bytes, length: int) -> Looks:
+def _png(read: Read, head: bytes, length: int) -> ImageHeader:
     if len(head) < 33 or head[12:16] != b"IHDR":
         raise ImageFault("a PNG without a size: damaged or cut off in its header")
     width, height, bits, colour = struct.unpack(">IIBB", head[16:26])
     channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour, 4)
     _check_end(read, length, b"IEND", "PNG", lambda: 33)
-    return Looks("png", width, height, channels, width * height * channels * max(1, bits // 8) + length)
+    return ImageHeader("png", width, height, channels, width * height * channels * max(1, bits // 8) + length)
 
 
-def _webp(head: bytes, length: int) -> Looks:
+def _webp(head: bytes, length: int) -> ImageHeader:
     n_bytes = struct.unpack("<I", head[4:8])[0] + 8 if len(head) >= 30 else 0
     if not n_bytes:
         raise ImageFault("a WebP without a size: damaged or cut off in its header")
@@ -123,7 +123,7 @@ def _webp(head: bytes, length: int) -> Looks:
     else:
         raise ImageFault(f"a WebP of an unknown kind {kind!r}")
     channels = 4 if alpha else 3
-    return Looks("webp", width, height, channels, width * height * 4 + length)
+    return ImageHeader("webp", width, height, channels, width * height * 4 + length)
 
 
 def _scan_of(read: Read, at: int, length: int) -> int:

@@ -43,7 +43,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
     while at < size:
         block = file.pread(BLOCK, at)
         if not block.strip(b"\0"):
-            zeros, at = at, _behind_zeros(file, at, size)
+            zeros, at = at, _after_zeros(file, at, size)
             if _ends_tar(file, zeros, at):
                 return
             begin, name, told_size = at, "", -1
@@ -97,7 +97,7 @@ def _extended(file: Bytes, at: int, kind: bytes, n_bytes: int, name: str, told_s
     return path or name, length if length >= 0 else told_size
 
 
-def _behind_zeros(file: Bytes, first: int, size: int) -> int:
+def _after_zeros(file: Bytes, first: int, size: int) -> int:
     """Return the offset of the first block from `first` on that is not all zeros, or `size` if there is none."""
     at = first
     while at < size and (data := file.pread(_ZEROS_BYTES, at)):

@@ -71,7 +71,7 @@ def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> 
     except RecipeError:  # the edit broke it: an alias, an anchor
         as_asked = False
     if not as_asked:
-        raise _by_hand(file, changes, "its settings are written in an unusual way")
+        raise _edit_by_hand(file, changes, "its settings are written in an unusual way")
     return mark + edited
 
 
@@ -87,7 +87,7 @@ def _edit_one(text: str, name: str, value: str | None, file: str) -> str:
     if isinstance(settings, yaml.ScalarNode) and settings.value in ("", "~", "null") and value is not None:
         return _fill_empty_section(text, key, settings, name, value, newline)
     if not isinstance(settings, yaml.MappingNode):
-        raise _by_hand(file, {name: value}, "its settings are not a mapping of their own")
+        raise _edit_by_hand(file, {name: value}, "its settings are not a mapping of their own")
     entry = next(((k, v) for k, v in settings.value if k.value == name), None)
     if entry is not None:
         return _replace(text, settings, entry, name, value, file)
@@ -126,13 +126,13 @@ def _replace(text: str, settings: Any, entry: Any, name: str, value: str | None,
     key, old = entry
     start, end = old.start_mark.index, old.end_mark.index
     if not isinstance(old, yaml.ScalarNode) or "${" in old.value or old.style in ("|", ">"):
-        raise _by_hand(file, {name: value}, f"{name} is a reference or a block of text there")
+        raise _edit_by_hand(file, {name: value}, f"{name} is a reference or a block of text there")
     if value is not None:
         if old.value:
             return f"{text[:start]}{value}{text[end:]}"
         return f"{text[: key.end_mark.index + 1]} {value}{text[key.end_mark.index + 1 :]}"
     if settings.flow_style or len(settings.value) == 1:
-        raise _by_hand(file, {name: value}, f"{name} cannot be taken out by itself")
+        raise _edit_by_hand(file, {name: value}, f"{name} cannot be taken out by itself")
     begin = text.rfind("\n", 0, key.start_mark.index) + 1
     return text[:begin] + text[_line_end(text, old) :]
 
@@ -162,6 +162,6 @@ def _plain(node: Node) -> Any:
     return value
 
 
-def _by_hand(file: str, changes: Mapping[str, str | None], why: str) -> UsageError:
+def _edit_by_hand(file: str, changes: Mapping[str, str | None], why: str) -> UsageError:
     lines = ", ".join(f"{k}: {v}" if v is not None else f"no {k}" for k, v in changes.items())
     return UsageError(f"{file} is not changed ({why}); set it by hand, under settings: {lines}")

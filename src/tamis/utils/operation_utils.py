@@ -20,7 +20,7 @@ def make_temporary_dir(
     prefix: str | None = None, target_dir: str | os.PathLike[str] | None = None, delete: bool = True
 ) -> Iterator[pathlib.Path]:
     """Create a new folder; remove it with its contents at the end of the block unless `delete` is False."""
-    path = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=_made(target_dir)))
+    path = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=_created_folder(target_dir)))
     try:
         yield path
     finally:
@@ -36,7 +36,7 @@ def make_named_temporary_file(
     target_dir: str | os.PathLike[str] | None = None,
 ) -> Iterator[pathlib.Path]:
     """Create a new, empty, closed file; remove it at the end of the block unless `delete` is False."""
-    handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=_made(target_dir))
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=_created_folder(target_dir))
     os.close(handle)
     path = pathlib.Path(name)
     try:
@@ -64,7 +64,7 @@ def _below(sub_dir: str | None) -> pathlib.Path:
     return get_tmp_dir() / sub_dir if sub_dir else get_tmp_dir()
 
 
-def _made(folder: str | os.PathLike[str] | None) -> str | None:
+def _created_folder(folder: str | os.PathLike[str] | None) -> str | None:
     if folder is None:
         return None
     os.makedirs(folder, exist_ok=True)

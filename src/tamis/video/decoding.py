@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tamis.video import memory_needed
-from tamis.video.opening import CLOSE_S, VideoFault, faults, library, opened, said, seek, video_stream
+from tamis.video.opening import CLOSE_S, VideoFault, faults, ffmpeg_message, library, opened, seek, video_stream
 
 _BEFORE_S = 1.0  # the nearest frame may be before its time, but hardly by more
 
@@ -16,7 +16,7 @@ class Frames:
 
     Packets that cannot be decoded are skipped and counted.
 
-    `n_bad`, `fault`: how many, and what FFmpeg said of the first; to be looked at after the last frame. `vectors`: have
+    `n_bad`, `fault`: how many, and FFmpeg's message of the first; valid after the last frame. `vectors`: have
     H.264, MPEG-4 and MPEG-2 give their motion vectors as side data.
     """
 
@@ -67,7 +67,7 @@ class Frames:
             return []
         except av.error.FFmpegError as exc:
             self.n_bad += 1
-            self.fault = self.fault or said(exc)
+            self.fault = self.fault or ffmpeg_message(exc)
             return []
 
 

@@ -14,7 +14,7 @@ from tamis.errors import UsageError
 from tamis.video import memory_needed
 from tamis.video.cutting import COPY, container_of, move, muxer_name, muxer_options, span_packets, zero_of
 from tamis.video.decoding import Frames
-from tamis.video.opening import VideoFault, faults, library, opened, said, video_stream
+from tamis.video.opening import VideoFault, faults, ffmpeg_message, library, opened, video_stream
 
 _REAL_TIME = (os.SCHED_FIFO, os.SCHED_RR)
 # Options are fixed, and one thread is the default, so that the same video gives the same bytes whatever machine and
@@ -94,7 +94,7 @@ def _missing(name: str, threads: int) -> str | None:
         with restored_scheduling():
             context.open()
     except (MemoryError, ValueError, OSError, av.error.FFmpegError) as exc:
-        return said(exc)
+        return ffmpeg_message(exc)
     return None
 
 

@@ -86,10 +86,10 @@ class MotionMap:
         return Motion(global_mean, float(np.min(patches)), self.n_frames)
 
 
-def frames_wanted(seconds: float, target_fps: float, share: float) -> int:
+def n_examined_frames(seconds: float, target_fps: float, share: float) -> int:
     """Return how many frames with motion vectors of a clip are examined.
 
-    >>> frames_wanted(10.0, 2.0, 0.5), frames_wanted(60.0, 2.0, 0.5)
+    >>> n_examined_frames(10.0, 2.0, 0.5), n_examined_frames(60.0, 2.0, 0.5)
     (10, 60)
     """
     return max(10, round(target_fps * seconds * share))

@@ -62,10 +62,10 @@ def faults(av: Any, what: str) -> Iterator[None]:
     except (MemoryError, OSError):
         raise
     except (av.error.FFmpegError, av.codec.codec.UnknownCodecError) as exc:
-        raise VideoFault(f"{what}: {said(exc)}") from exc
+        raise VideoFault(f"{what}: {ffmpeg_message(exc)}") from exc
 
 
-def said(exc: BaseException) -> str:
+def ffmpeg_message(exc: BaseException) -> str:
     """Return FFmpeg's own words, without the path and the number around them."""
     return str(getattr(exc, "strerror", None) or exc)
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from tamis.video.decoding import Frames
-from tamis.video.motion import NO_VECTORS, PATCH, TOO_SMALL, Motion, MotionMap, frames_wanted
+from tamis.video.motion import NO_VECTORS, PATCH, TOO_SMALL, Motion, MotionMap, n_examined_frames
 from tamis.video.opening import VideoFault, library
 
 TELL_VECTORS = ("h264", "mpeg4", "mpeg2video", "mpeg1video")
@@ -27,7 +27,7 @@ def measure_motion(
 
     Stops after as many frames as a `share` of the span has at that rate.
     """
-    wanted = frames_wanted(end_s - start_s, target_fps, share)
+    wanted = n_examined_frames(end_s - start_s, target_fps, share)
     motion: MotionMap | None = None
     for width, height, vectors in sampled_vectors(path, codec, fps, start_s, end_s, target_fps):
         if motion is None:
@@ -51,9 +51,9 @@ def sampled_vectors(
     step = max(1, round(fps / target_fps))
     frames = Frames(path, start_s, end_s, vectors=codec in TELL_VECTORS)
     due = 0
-    with _old_objects_aside():
+    with _frozen_objects():
         for i, (width, height, vectors) in enumerate(
-            _own(frames) if codec in TELL_VECTORS else _of_a_copy(frames, fps)
+            _frame_vectors(frames) if codec in TELL_VECTORS else _of_a_copy(frames, fps)
         ):
             if i >= due:
                 # A keyframe has none: then the next frame that has some serves, so that a video with a keyframe at
@@ -66,7 +66,7 @@ def sampled_vectors(
 
 
 @contextmanager
-def _old_objects_aside() -> Iterator[None]:
+def _frozen_objects() -> Iterator[None]:
     """Exclude existing objects from garbage collection inside this block.
 
     A collection (`_vectors`) takes time in proportion to the number of objects: with torch loaded a quarter of a
@@ -82,7 +82,7 @@ def _old_objects_aside() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _own(frames: Frames) -> Iterator[tuple[int, int, Any]]:
+def _frame_vectors(frames: Frames) -> Iterator[tuple[int, int, Any]]:
     for _, frame in frames:
         yield frame.width, frame.height, lambda frame=frame: _vectors(frame)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tamis.cli.parsing.arguments import Argument, Option
 
 if TYPE_CHECKING:
-    from tamis.cli.data.sampling import DataSample, FileSeen
+    from tamis.cli.data.sampling import DataSample, FileSample
 
 _MAX_FILES_SHOWN = 20
 _MAX_BAD_SHOWN = 20
@@ -105,7 +105,7 @@ def _print_files(sample: DataSample) -> None:
         print_lines([f"({count(len(sample.files) - len(shown), 'file')} not shown; --json lists all)"])
 
 
-def _documents(seen: FileSeen) -> str:
+def _documents(seen: FileSample) -> str:
     if seen.n_documents is None:
         return "?"
     return f"{'' if seen.is_exact else '~'}{seen.n_documents:,}"

@@ -31,7 +31,7 @@ _JSON_BLANK = b" \t\r"
 
 
 @dataclass
-class FieldSeen:
+class FieldSample:
     """One top-level field: how often, with which types, and one value."""
 
     n_present: int = 0
@@ -50,7 +50,7 @@ class BadLine:
 
 
 @dataclass
-class FileSeen:
+class FileSample:
     """One file: sizes and an estimate (or, when `is_exact`, the number) of its documents."""
 
     path: str
@@ -68,8 +68,8 @@ class DataSample:
     """Everything seen, over all files."""
 
     text_field: str = "text"
-    files: list[FileSeen] = field(default_factory=list)
-    fields: dict[str, FieldSeen] = field(default_factory=dict)
+    files: list[FileSample] = field(default_factory=list)
+    fields: dict[str, FieldSample] = field(default_factory=dict)
     n_documents: int = 0
     n_blank: int = 0
     n_bad: int = 0
@@ -85,7 +85,7 @@ class DataSample:
                 if len(self.fields) >= MAX_FIELDS:
                     self.n_fields_left_out += 1
                     continue
-                field_sample = self.fields[key] = FieldSeen()
+                field_sample = self.fields[key] = FieldSample()
             field_sample.n_present += 1
             field_sample.types[type_name(value)] += 1
             if field_sample.example is None and value not in (None, ""):
@@ -134,13 +134,13 @@ def take_sample(
     indices = {int(i * step) for i in range(min(len(paths), max_files))}
     share_bytes = max(sample_bytes // max(len(indices), 1), 64 * 1024)
     for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-        file_sample = FileSeen(path, _format(path), max(size, 0))
+        file_sample = FileSample(path, _format(path), max(size, 0))
         sample.files.append(file_sample)
         if i not in indices:
             continue
         before = sample.n_documents
         try:
-            look = _look_into_rows if table_name(path) else _look_into_lines
+            look = _sample_rows if table_name(path) else _sample_lines
             look(file_sample, sample, share_bytes)
         except FormatError as exc:
             file_sample.fault = str(exc)
@@ -157,14 +157,14 @@ def _format(path: str) -> str:
     return f"jsonl.{codec}" if codec else "jsonl"
 
 
-def _look_into_lines(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
+def _sample_lines(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
     if file_sample.format == "jsonl":
-        _look_into_plain(file_sample, sample, share_bytes)
+        _sample_plain_lines(file_sample, sample, share_bytes)
     else:
-        _look_into_stream(file_sample, sample, share_bytes)
+        _sample_stream(file_sample, sample, share_bytes)
 
 
-def _look_into_plain(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
+def _sample_plain_lines(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
     before = sample.n_documents
     with open_buffered(file_sample.path) as file:
         if file_sample.size_bytes <= share_bytes:
@@ -199,7 +199,7 @@ def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
     return [(0, head)] + [(head + i * stride + rng.randrange(stride - piece + 1), piece) for i in range(N_PLACES)]
 
 
-def _look_into_stream(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
+def _sample_stream(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
     before, data, is_whole = sample.n_documents, bytearray(), False
     with StreamReader.open(file_sample.path) as reader:
         try:
@@ -226,7 +226,7 @@ def _look_into_stream(file_sample: FileSeen, sample: DataSample, share_bytes: in
 
 
 def _use_lines(
-    data: bytes, offset: int, at_start: bool, at_end: bool, file_sample: FileSeen, sample: DataSample
+    data: bytes, offset: int, at_start: bool, at_end: bool, file_sample: FileSample, sample: DataSample
 ) -> int:
     """Take the whole lines in `data`; returns how many bytes they hold. Parts of lines at its borders are left out."""
     first = 0 if at_start else data.find(b"\n") + 1
@@ -269,13 +269,13 @@ def _any_int(digits: str) -> int:
     return int(digits) if len(digits) < 4000 else 0
 
 
-def _look_into_rows(file_sample: FileSeen, sample: DataSample, share_bytes: int) -> None:
+def _sample_rows(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
     rows = table_format(file_sample.path)
     info = rows.describe(file_sample.path)
     file_sample.n_documents, file_sample.is_exact = info.n_rows, True
     for name, _ in info.columns:
         if len(sample.fields) < MAX_FIELDS:
-            sample.fields.setdefault(name, FieldSeen())
+            sample.fields.setdefault(name, FieldSample())
     groups = [group for group in info.row_groups if group.n_rows]
     rng = random.Random(info.n_rows)
     later = sorted(rng.sample(range(1, len(groups)), min(N_PLACES, len(groups) - 1))) if len(groups) > 1 else []

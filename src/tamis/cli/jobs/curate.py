@@ -104,7 +104,7 @@ def curate(
         from tamis.cli.plan.curation import show_plan
 
         # Nothing is started; `tamis plan` loads the stages, and models with them.
-        show_plan(workflow_and_settings[0], work.launch.as_json, workflow_and_settings[1], may_try=False)
+        show_plan(workflow_and_settings[0], work.launch.as_json, workflow_and_settings[1], may_run_trials=False)
         return
     raise CommandExit(perform(request))
 
@@ -112,12 +112,12 @@ def curate(
 # -- running ----------------------------------------------------------------------------------------------------------
 def perform(request: Request) -> int:
     """Run the curation of a request with progress shown, print what happened, and return the exit code."""
-    from tamis.cli.terminal.show import print_json, tell_failure
+    from tamis.cli.terminal.show import print_json, report_failure
 
     try:
         about = execute(request)
     except TamisError as exc:
-        return tell_failure(exc, request.launch.as_json)
+        return report_failure(exc, request.launch.as_json)
     if request.launch.as_json:
         print_json(about)
     else:

@@ -11,7 +11,7 @@ from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
 from tamis.cli.jobs.summary import cost_line
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
-from tamis.cli.terminal.show import count, print_json, print_lines, print_table, tell_failure
+from tamis.cli.terminal.show import count, print_json, print_lines, print_table, report_failure
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
@@ -57,9 +57,9 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
             result = run(**ours, **arguments)
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
-        return tell_failure(exc, as_json)
+        return report_failure(exc, as_json)
     if not hasattr(result, "status"):
-        _tell_other(result, getattr(run, "__self__", run), as_json)
+        _report_workflow(result, getattr(run, "__self__", run), as_json)
         return 0
     if result.status == "shard":
         report = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
@@ -101,7 +101,7 @@ def _runs(run: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]:
     return [(type(one).__name__, one.run) for one in several] or [("this workflow", run)]
 
 
-def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:
+def _report_workflow(result: Any, workflow: Any, as_json: bool) -> None:
     """Print the final result of a user-defined workflow: its name and its figures, if it returned any."""
     last = getattr(workflow, "workflows", [workflow])[-1]  # of several, one after the other
     name = str(getattr(result, "workflow_name", "") or type(last).__name__)

@@ -50,7 +50,7 @@ def run(
 
 def perform(request: Request) -> int:
     """Run what was requested, print what happened, and return the exit code."""
-    from tamis.cli.terminal.show import print_json, tell_failure
+    from tamis.cli.terminal.show import print_json, report_failure
 
     launch = request.launch
     workflow = request.workflow()
@@ -65,7 +65,7 @@ def perform(request: Request) -> int:
     try:
         about = execute(request, launch.quiet or launch.as_json)
     except TamisError as exc:
-        return tell_failure(exc, launch.as_json)
+        return report_failure(exc, launch.as_json)
     if launch.as_json:
         print_json(about)
     else:
@@ -130,7 +130,7 @@ def execute_pipeline(
         if not isinstance(exc, TamisError):
             raise
         alert_text = alert_lines(watch.summary()) if watch is not None else []
-        raise explained(exc, run_dir, began_s, alert_text) from None
+        raise with_stage_failure(exc, run_dir, began_s, alert_text) from None
     counted = {"alerts": watch.summary()} if watch is not None else {}
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
@@ -150,7 +150,7 @@ def _stage_raised(exc: Exception) -> CommandExit:
     return CommandExit(StageError.exit_code)
 
 
-def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:
+def with_stage_failure(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:
     """Return the same error with the last failure of a stage named, followed by `more`.
 
     Python tracebacks go to the log.

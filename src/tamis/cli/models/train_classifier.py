@@ -48,11 +48,11 @@ def train_classifier(
     from tamis.stages.text.fasttext.training import TrainingOptions
     from tamis.stages.text.fasttext.training import train_classifier as train
 
-    check_place(output, source, replace)
+    check_model_path(output, source, replace)
     options = TrainingOptions(dim, epochs, rate, word_ngrams, buckets, min_count, seed)
     share = 0.0 if held_out in ("0", "0%", "0.0") else parse_fraction(held_out, "--held-out")
     texts, labels, n_left_out = _labelled(source, text_field, label_field)
-    aside = [_place(t) < share for t in texts]
+    aside = [_position(t) < share for t in texts]
     indices = [i for i, out in enumerate(aside) if not out]
     tried = [i for i, out in enumerate(aside) if out]
     if not as_json:
@@ -62,12 +62,12 @@ def train_classifier(
     model = train(pa.array([texts[i] for i in indices], pa.large_string()), [labels[i] for i in indices], options, say)
     files.write_bytes(os.path.abspath(output), model)
     figures = _try(output, [texts[i] for i in tried], [labels[i] for i in tried])
-    _tell(
+    _print_figures(
         {"model": output, "n_bytes": len(model), "n_trained": len(indices), "n_tried": len(tried), **figures}, as_json
     )
 
 
-def check_place(output: str, source: str, replace: bool) -> None:
+def check_model_path(output: str, source: str, replace: bool) -> None:
     """Refuse, before anything is learned, a place where the model cannot be written, or where something else lies."""
     from tamis.cli.jobs.request import file_source
     from tamis.engine.run.inputs import files_of
@@ -118,7 +118,7 @@ def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str]
     return texts, labels, n_left_out
 
 
-def _place(text: str) -> float:
+def _position(text: str) -> float:
     """Map a text to a position between 0 and 1, by its content."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big") / 2.0**64
 
@@ -144,7 +144,7 @@ def _try(model: str, texts: list[str], labels: list[str]) -> dict[str, Any]:
     return {"accuracy": round(right / len(texts), 4), "labels": by_label}
 
 
-def _tell(figures: dict[str, Any], as_json: bool) -> None:
+def _print_figures(figures: dict[str, Any], as_json: bool) -> None:
     if as_json:
         import json
 

@@ -276,7 +276,7 @@ class Command:
                 self._option(word, words, by_name, values)
             else:
                 loose.append(word)
-        self._place(loose, values)
+        self._assign_positional(loose, values)
         for p in self.parameters:
             if p.name not in values:
                 if p.required:
@@ -306,7 +306,7 @@ class Command:
         else:
             values[p.name] = p.value(text)
 
-    def _place(self, loose: list[str], values: dict[str, Any]) -> None:
+    def _assign_positional(self, loose: list[str], values: dict[str, Any]) -> None:
         """Assign positional arguments by their order; one that takes many takes all that the others leave."""
         remaining = list(loose)
         for k, p in enumerate(self.arguments):

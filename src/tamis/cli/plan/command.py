@@ -120,7 +120,7 @@ def plan(
         from tamis.cli.plan.curation import show_plan
 
         _refuse(trying | {"--scratch": work.get("scratch")}, "a recipe with steps")
-        show_plan(workflow, as_json, settings, where, dataset, goal.may_try)
+        show_plan(workflow, as_json, settings, where, dataset, goal.may_run_trials)
     else:
         _refuse(trying, "a recipe with a workflow")
         _plan_dedup(workflow, settings, goal)
@@ -134,12 +134,12 @@ class _Goal:
     """
 
     where: PlannedMachine
-    asked: Dataset | None
+    dataset: Dataset | None
     may_probe: bool | None
     as_json: bool
 
     @property
-    def may_try(self) -> bool:
+    def may_run_trials(self) -> bool:
         """True if processes may be started to find the smallest budget."""
         return self.may_probe is not False
 
@@ -148,13 +148,13 @@ def _plan_dedup(workflow: Any, settings: Mapping[str, Any], goal: _Goal) -> None
     from tamis.cli.plan import dedup
 
     memory, workers, scratch = (settings.get(name) for name in ("memory", "workers", "scratch"))
-    dedup.show(workflow, memory, workers, goal.where, goal.asked, goal.as_json, scratch, goal.may_try)
+    dedup.show(workflow, memory, workers, goal.where, goal.dataset, goal.as_json, scratch, goal.may_run_trials)
 
 
 def _plan_stages(request: Request, probe_bytes: int, goal: _Goal) -> None:
     from tamis.cli.plan.stages import make_plan
 
-    estimate = make_plan(request, probe_bytes, goal.where, goal.asked, goal.may_probe)
+    estimate = make_plan(request, probe_bytes, goal.where, goal.dataset, goal.may_probe)
     if goal.as_json:
         print_json(asdict(estimate))
     else:

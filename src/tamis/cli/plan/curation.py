@@ -50,7 +50,7 @@ class PassCost:
     cpu_s: float
     seconds: float
 
-    def told(self, where: PlannedMachine) -> str:
+    def describe(self, where: PlannedMachine) -> str:
         each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
         return (
             f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds "
@@ -70,12 +70,12 @@ def show_plan(
     settings: Mapping[str, Any],
     where: PlannedMachine | None = None,
     dataset: Dataset | None = None,
-    may_try: bool = True,
+    may_run_trials: bool = True,
 ) -> None:
     """Print the plan of a curation; `settings`: of its run (memory and workers); `where`: the machines planned for.
 
-    `dataset`: for data that is only imagined; `may_try`: whether processes may be started to find the smallest budget.
-    Exit code 4 where the budget is smaller than that.
+    `dataset`: for data that is only imagined; `may_run_trials`: whether processes may be started to find the smallest
+    budget. Exit code 4 where the budget is smaller than that.
     """
     passes, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
     memory, machine = settings.get("memory"), str(where)
@@ -85,8 +85,10 @@ def show_plan(
     if dataset is not None:
         sizes |= _imagined_sizes(sizes, dataset)
         files = ""
-    budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
-    smallest = smallest_of_curation(curation, may_try and where.is_here and dataset is None)
+    budget_bytes = (
+        find_budget(memory, os.environ).bytes if memory is not None or where.is_this_machine else where.budget_bytes
+    )
+    smallest = smallest_of_curation(curation, may_run_trials and where.is_this_machine and dataset is None)
     fits = budget_bytes >= smallest.n_bytes
     costs = _costs(curation, passes, sizes, budget_bytes, where, dataset)
     lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
@@ -99,7 +101,7 @@ def show_plan(
     figures |= {"machine": machine, "nodes": where.nodes}
     figures |= {"budget_bytes": budget_bytes, "fits": fits}
     figures |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured}
-    cost_texts = [cost.told(where) for cost in costs]
+    cost_texts = [cost.describe(where) for cost in costs]
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:

@@ -11,7 +11,7 @@ from typing import Any
 from tamis.cli.parsing.arguments import CommandExit
 from tamis.cli.plan.machine import Dataset, PlannedMachine
 from tamis.cli.plan.show import budget_words, free_words, guide_line, range_words, sizes, times, too_small_line
-from tamis.cli.plan.smallest import Smallest, smallest_of_dedup
+from tamis.cli.plan.smallest import SmallestBudget, smallest_of_dedup
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.dedup import planning
 from tamis.dedup.expected import conditions, forecast, profile_key
@@ -53,11 +53,11 @@ def show(
     dataset: Dataset | None,
     as_json: bool,
     scratch: str | os.PathLike[str] | None = None,
-    may_try: bool = True,
+    may_run_trials: bool = True,
 ) -> None:
     """Show what a deduplication would need, next to the original's formula and guide.
 
-    `scratch`: where its keys will be stored; `may_try`: whether processes may be started to determine the
+    `scratch`: where its keys will be stored; `may_run_trials`: whether processes may be started to determine the
     smallest budget. Exit code 4 where the budget is smaller than that.
     """
     if not hasattr(workflow, "plan"):
@@ -67,10 +67,10 @@ def show(
     decoded = dataset.decoded_bytes if dataset is not None else dedup_plan.input_bytes
     asked_for = conditions(dedup_plan, workers or where.cores, decoded)
     expected = forecast(
-        dedup_plan, workflow.kind.figures, asked_for, experience, elsewhere=not where.is_here, nodes=where.nodes
+        dedup_plan, workflow.kind.figures, asked_for, experience, elsewhere=not where.is_this_machine, nodes=where.nodes
     )
-    ranges = experience.planned(asked_for, expected) if where.is_here else expected.to_dict()
-    smallest = smallest_of_dedup(workflow, may_try and where.is_here and dataset is None)
+    ranges = experience.planned(asked_for, expected) if where.is_this_machine else expected.to_dict()
+    smallest = smallest_of_dedup(workflow, may_run_trials and where.is_this_machine and dataset is None)
     fits = dedup_plan.budget_bytes >= smallest.n_bytes
     row = shipped_table.text_sizing(dedup_plan.input_bytes)
     guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
@@ -106,7 +106,7 @@ def _rows(
     where: PlannedMachine,
     scratch: str | os.PathLike[str] | None,
     forecast: Mapping[str, Any],
-    smallest: Smallest,
+    smallest: SmallestBudget,
     has_files: bool,
 ) -> list[tuple[str, str]]:
     """Return the lines of the table; `has_files`: the input is not only imagined."""
@@ -153,7 +153,7 @@ def _end(fits: bool) -> None:
 def _plan(
     workflow: Any, memory: Any, where: PlannedMachine, dataset: Dataset | None, scratch: str | os.PathLike[str] | None
 ) -> planning.DedupPlan:
-    budget = memory if memory is not None else None if where.is_here else where.budget_bytes
+    budget = memory if memory is not None else None if where.is_this_machine else where.budget_bytes
     if dataset is None:
         dedup_plan: planning.DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
         return dedup_plan
@@ -161,9 +161,9 @@ def _plan(
     n_documents = max(1, dataset.decoded_bytes // (dataset.document_bytes or usual))
     files = FileList(["planned"], array("q", [n_documents * usual]))
     bands, rows, per_pass = workflow.bands()
-    per_pass = per_pass or (bands if not where.is_here else None)
+    per_pass = per_pass or (bands if not where.is_this_machine else None)
     dedup_plan = planning.make_plan(
         files, bands, rows, per_pass, find_budget(budget, os.environ).bytes, absolute(scratch or ".")
     )
-    free = dedup_plan.free_bytes if where.is_here else _AMPLE
+    free = dedup_plan.free_bytes if where.is_this_machine else _AMPLE
     return replace(dedup_plan, input_bytes=dataset.decoded_bytes, free_bytes=free)

@@ -36,7 +36,7 @@ class PlannedMachine:
     gpus: int = 0
 
     @property
-    def is_here(self) -> bool:
+    def is_this_machine(self) -> bool:
         return self.memory_bytes is None
 
     @property

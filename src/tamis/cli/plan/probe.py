@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from tamis.cli.jobs.request import Request
-from tamis.cli.plan.trial import Trial, copied, spread, tried
+from tamis.cli.plan.trial import Trial, copy_heads, run_trial, spread
 from tamis.errors import TamisError
 from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.formats.compression.codecs import SUFFIXES
@@ -42,16 +42,16 @@ class Probe:
 def probe(request: Request, files: FileList, n_bytes: int, budget_bytes: int, block_bytes: int) -> Probe:
     """Try the stages under the budget if that is possible at all. `block_bytes`: the largest that partitions may be."""
     with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
-        heads = copied(request.build()[0], _chosen(files), folder, n_bytes)
+        heads = copy_heads(request.build()[0], _chosen(files), folder, n_bytes)
         ratios = defaultdict(list)
         for head in heads:
             ratios[kind_of(head["path"])].append(head["ratio"])
         copies, output = [head["copy"] for head in heads], os.path.join(folder, "out")
         how: dict[str, Any] = {"memory": budget_bytes, "quarantine_limit": "100%"}
-        trial = tried(request, copies, output, how)
+        trial = run_trial(request, copies, output, how)
         fits = trial.status != "infeasible"
         if not fits:
-            trial = tried(request, copies, output, how | {"memory": _ENOUGH, "fresh": True})
+            trial = run_trial(request, copies, output, how | {"memory": _ENOUGH, "fresh": True})
         if not trial.run_dir:
             failure = TamisError(trial.message)
             failure.exit_code = trial.exit_code

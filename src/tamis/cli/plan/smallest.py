@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 _NEXT_TO_NOTHING = 1_000_000  # bytes: every pass refuses them
 
 
-class Smallest(NamedTuple):
+class SmallestBudget(NamedTuple):
     n_bytes: int
     is_measured: bool  # or from the shipped table, which knows no models
 
-    def among(self, other: Smallest) -> Smallest:
+    def max_with(self, other: SmallestBudget) -> SmallestBudget:
         """Return the smallest budget that is sufficient for both."""
-        return Smallest(max(self.n_bytes, other.n_bytes), self.is_measured and other.is_measured)
+        return SmallestBudget(max(self.n_bytes, other.n_bytes), self.is_measured and other.is_measured)
 
 
-def smallest_of_dedup(workflow: Any, may_try: bool) -> Smallest:
-    """Return the smallest budget of a deduplication; `may_try`: whether it may be tried on this machine's data."""
-    first_pass = _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table()
-    return first_pass.among(_solving())
+def smallest_of_dedup(workflow: Any, may_run_trials: bool) -> SmallestBudget:
+    """Return the smallest budget of a deduplication. `may_run_trials`: on this machine's data."""
+    first_pass = _refused_budget(lambda folder: _begin_dedup(workflow, folder)) if may_run_trials else _from_table()
+    return first_pass.max_with(_solver_budget())
 
 
-def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
+def smallest_of_curation(curation: Curation, may_run_trials: bool) -> SmallestBudget:
     """Return the smallest budget of a curation, as `smallest_of_dedup` does for a deduplication.
 
     Stages after the last deduplication are loaded by the last pass alone, which is started as well. Models are
@@ -51,21 +51,25 @@ def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
     """
     plan = curation.plan()
     smallest = (
-        _tried(lambda folder: curation.into(folder).run(progress=False, **_settings())) if may_try else _from_table()
+        _refused_budget(lambda folder: curation.into(folder).run(progress=False, **_settings()))
+        if may_run_trials
+        else _from_table()
     )
     last = [curation.steps[i] for i in plan.last]
-    if may_try and plan.groups and last:
+    if may_run_trials and plan.groups and last:
         from tamis.stages.text.io.writer import JsonlWriter
 
-        smallest = smallest.among(_tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
-    return smallest.among(_solving()) if plan.groups else smallest
+        smallest = smallest.max_with(
+            _refused_budget(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)]))
+        )
+    return smallest.max_with(_solver_budget()) if plan.groups else smallest
 
 
-def _solving() -> Smallest:
-    return Smallest(least_budget(), True)
+def _solver_budget() -> SmallestBudget:
+    return SmallestBudget(least_budget(), True)
 
 
-def _tried(begin: Callable[[str], object]) -> Smallest:
+def _refused_budget(begin: Callable[[str], object]) -> SmallestBudget:
     """Return the smallest budget that `begin`, called with a folder, reports.
 
     Return the value of the table if it fails for another reason, which the run will report.
@@ -74,7 +78,7 @@ def _tried(begin: Callable[[str], object]) -> Smallest:
         try:
             begin(os.path.join(folder, "out"))
         except BudgetError as exc:
-            return Smallest(exc.smallest_bytes, True) if exc.smallest_bytes else _from_table()
+            return SmallestBudget(exc.smallest_bytes, True) if exc.smallest_bytes else _from_table()
         except TamisError:
             pass
     return _from_table()
@@ -94,5 +98,5 @@ def _settings() -> dict[str, Any]:
     return {"memory": _NEXT_TO_NOTHING, "count_caller": True, "alerts": "off"}
 
 
-def _from_table() -> Smallest:
-    return Smallest(budget_to_name(shipped_table.FIXED_BYTES, shipped_table.WORKER_BYTES), False)
+def _from_table() -> SmallestBudget:
+    return SmallestBudget(budget_to_name(shipped_table.FIXED_BYTES, shipped_table.WORKER_BYTES), False)

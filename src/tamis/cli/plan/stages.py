@@ -155,14 +155,16 @@ def make_plan(
     names = stage_names(stages)
     block = _block_bytes(settings.get("blocksize") or source.blocksize)
     local_budget = find_budget(settings.get("memory"), os.environ).bytes
-    budget = local_budget if where.is_here or settings.get("memory") else where.budget_bytes
+    budget = local_budget if where.is_this_machine or settings.get("memory") else where.budget_bytes
 
     experience = Experience(profile_key(stages))
     models, from_profile = models_of(experience.profile, len(job.segments), block)
     files = FileList() if dataset is not None else files_of(source, output, settings.get("scratch"))
     tried: Probe | None = None
     if _needs_probe(may_probe, dataset, experience.past):
-        tried = probe(request, files, probe_bytes, budget if where.is_here else min(budget, local_budget), block)
+        tried = probe(
+            request, files, probe_bytes, budget if where.is_this_machine else min(budget, local_budget), block
+        )
         experience.probed(tried.measured)
         models = [tried.model] if experience.kind == ranges.PROBE else models
     data = dataset or _dataset(files, tried, experience.past)
@@ -171,14 +173,14 @@ def make_plan(
         conditions,
         models,
         shipped_table.seconds_per_byte(names),
-        elsewhere=not where.is_here,
+        elsewhere=not where.is_this_machine,
         nodes=where.nodes,
         learned=any(from_profile),
     )
-    ranges_by_figure = experience.planned(conditions, estimate) if where.is_here else estimate.to_dict()
+    ranges_by_figure = experience.planned(conditions, estimate) if where.is_this_machine else estimate.to_dict()
     smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
     fits = budget >= smallest
-    if tried is not None and where.is_here:
+    if tried is not None and where.is_this_machine:
         fits, smallest = tried.fits, tried.smallest_bytes
     gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, experience.past)
     seconds = _seconds_on(where, float(ranges_by_figure["seconds"]["expected"]), gpu)
@@ -239,7 +241,7 @@ def _seconds_on(where: PlannedMachine, cpu_seconds: float, gpu_seconds: float) -
 
 
 def _free_bytes(where: PlannedMachine, location: str) -> int | None:
-    return free_space(location) if where.is_here else None
+    return free_space(location) if where.is_this_machine else None
 
 
 def _probe_figures(tried: Probe | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Trial:
     prediction: dict[str, Any] = field(default_factory=dict)
 
 
-def copied(
+def copy_heads(
     pipeline: Pipeline, paths: Sequence[str], folder: str, n_bytes: int, packed: bool = False
 ) -> list[dict[str, Any]]:
     """Return what beginnings.py reports about the copy of each file that is readable and holds a whole record.
@@ -75,7 +75,7 @@ def copied(
         "formats": reader_formats(pipeline),
     }
     try:
-        copies: list[dict[str, Any]] = _ask("tamis.cli.plan.beginnings", request)
+        copies: list[dict[str, Any]] = _call_module("tamis.cli.plan.beginnings", request)
     except TamisError as exc:
         raise TamisError(f"the input files cannot be looked into: {exc}") from None
     usable = [one for one in copies if one.get("copy")]
@@ -94,7 +94,7 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
     return list(paths) if len(paths) <= n else [paths[i * len(paths) // n] for i in range(n)]
 
 
-def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
+def run_trial_in_process(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
     """Run a trial in a separate process."""
     message = {
         "job": encode_job(request.job),
@@ -106,12 +106,12 @@ def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> 
         "parent": os.getpid(),
     }
     try:
-        return Trial(**_ask("tamis.cli.plan.trial", message))
+        return Trial(**_call_module("tamis.cli.plan.trial", message))
     except TamisError as exc:
         return Trial("failed", str(exc), exc.exit_code)
 
 
-def _ask(module: str, message: dict[str, Any]) -> Any:
+def _call_module(module: str, message: dict[str, Any]) -> Any:
     """Run the module in a process and return its answer, the last line it prints.
 
     Raise TamisError with the last line of its stderr if it fails. On an interrupt the process is ended before
@@ -139,7 +139,7 @@ def _ask(module: str, message: dict[str, Any]) -> Any:
     return json.loads(out.splitlines()[-1])  # a stage of the user's may print
 
 
-def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], parent: int | None = None) -> Trial:
+def run_trial(request: Request, paths: list[str], output: str, how: dict[str, Any], parent: int | None = None) -> Trial:
     """Run the stages of a recipe on other files into another folder.
 
     `how`: settings over those of the recipe; a `blocksize` of None: the measured peak decides, whatever the reader
@@ -212,10 +212,12 @@ def without_profiles() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
+    message = json.load(sys.stdin)
     try:
-        request = Request(decode_job(asked.pop("job")), asked.pop("settings"), consent=Consent(**asked.pop("consent")))
-        told = asdict(tried(request, **asked))
+        request = Request(
+            decode_job(message.pop("job")), message.pop("settings"), consent=Consent(**message.pop("consent"))
+        )
+        trial = asdict(run_trial(request, **message))
     except KeyboardInterrupt:
         sys.exit(130)
-    print("\n" + json.dumps(told))  # on a line of its own, whatever a stage has printed before
+    print("\n" + json.dumps(trial))  # on a line of its own, whatever a stage has printed before

@@ -41,7 +41,7 @@ def _summary(profile: Profile) -> dict[str, Any]:
     """Return what the list shows of a profile, as plain values for JSON."""
     from tamis.forecast.prediction import runs_of
 
-    about: dict[str, Any] = {"key": profile.key, "machine": profile.machine, "here": profile.is_here}
+    about: dict[str, Any] = {"key": profile.key, "machine": profile.machine, "here": profile.is_this_machine}
     if profile.damage:
         return {**about, "damaged": profile.damage}
     runs = runs_of(profile.numbers)

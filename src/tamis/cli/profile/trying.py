@@ -84,12 +84,12 @@ def try_(
     consent = Consent(tuple(allow_module or ()), trust_remote_code)
     request = Request(RecipeJob(os.path.abspath(path), options.parse_sets(set_)), work.settings, consent=consent)
 
-    def tell(text: str) -> None:
+    def show_progress(text: str) -> None:
         if not quiet and not as_json:
             echo(text, err=True)
 
     with sigterm_interrupts():
-        rows, n_bytes = _try_all(request, planned, repeat, sample, limit_bytes, tell)
+        rows, n_bytes = _try_all(request, planned, repeat, sample, limit_bytes, show_progress)
     best, why = recommend(rows)
     if plot is not None:
         _write_plot(plot, rows, os.path.basename(path))
@@ -132,13 +132,13 @@ def _try_all(
     repeat: int,
     sample: str | None,
     limit_bytes: str | None,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
 ) -> tuple[list[TrialRun], int]:
     """Return a row for every configuration, in order, and the decoded bytes of the sample.
 
-    `tell` receives a line before each run.
+    `show_progress` receives a line before each run.
     """
-    from tamis.cli.plan.trial import copied, spread, tried_apart
+    from tamis.cli.plan.trial import copy_heads, run_trial_in_process, spread
     from tamis.engine.job import make_job
     from tamis.engine.run.compiling import compile_missing
     from tamis.engine.run.inputs import files_of
@@ -149,7 +149,7 @@ def _try_all(
     pipeline, settings = request.build()
     stages = pipeline.build()
     with tempfile.TemporaryDirectory(prefix="tamis-profile-") as folder:
-        tell("taking a sample of the input")
+        show_progress("taking a sample of the input")
         inputs = files_of(file_source(stages, "profile"), stages[-1].path if isinstance(stages[-1], Writer) else None)
         if limit_bytes is not None:
             sample_bytes = parse_size(limit_bytes, "--limit-bytes")
@@ -166,7 +166,7 @@ def _try_all(
                 "--limit-bytes, or set TMPDIR to a larger disk"
             )
         readable = [p for p, size in zip(inputs.paths, inputs.sizes, strict=True) if size > 0]
-        copies = copied(pipeline, spread(readable, _MAX_FILES), folder, sample_bytes, packed=True)
+        copies = copy_heads(pipeline, spread(readable, _MAX_FILES), folder, sample_bytes, packed=True)
         paths, n_bytes = [one["copy"] for one in copies], sum(one["n_bytes"] for one in copies)
         # Compiling happens once, and would count as slowness of the first configuration.
         job = make_job(pipeline.name, stages, str(settings.get("mode", "streaming")))
@@ -176,12 +176,12 @@ def _try_all(
             trials: list[Trial] = []
             while len(trials) < repeat and (not trials or trials[-1].status == "ok"):
                 n += 1
-                tell(
+                show_progress(
                     f"[{n}/{len(planned) * repeat}] {format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}"
                 )
                 # Not 100%: that would also switch off the early end of a run whose stage fails on everything.
                 how = {"memory": budget, "blocksize": block, "quarantine_limit": "5%"}
-                trials.append(tried_apart(request, paths, os.path.join(folder, f"out-{n}"), **how))
+                trials.append(run_trial_in_process(request, paths, os.path.join(folder, f"out-{n}"), **how))
             rows.append(_row(trials, budget, block or "auto"))
         return rows, n_bytes
 

@@ -65,7 +65,7 @@ def quarantine(
         raise UsageError("--into, --recipe and --set go with --retry")
     problems: list[str] = []
     _list(select(run_dir, reason, problems), limit, as_json, problems)
-    if _tell(problems):
+    if _report_problems(problems):
         raise CommandExit(1)
 
 
@@ -82,7 +82,7 @@ def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[Q
             yield entry
 
 
-def _tell(problems: list[str]) -> bool:
+def _report_problems(problems: list[str]) -> bool:
     """Say what of a quarantine cannot be read; whether there is any."""
     for problem in problems:
         echo(f"error: {problem}", err=True)
@@ -181,7 +181,7 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
     records = output / "_tamis" / "retry" / "records.jsonl"
     problems: list[str] = []
     n_collected, n_left = collect(select(output / "_tamis", reason, problems), records)
-    _tell(problems)
+    _report_problems(problems)
     if not n_collected:
         print_lines([_nothing(n_left)])
         return 1 if problems else 3 if n_left else 0

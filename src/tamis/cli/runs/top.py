@@ -44,8 +44,8 @@ def top(
     from tamis.observe.passes import find_run
 
     folder = find_run(output)
-    look = functools.partial(_look, folder, None if scratch is None else str(scratch))
-    live = look()
+    read_state = functools.partial(_read_state, folder, None if scratch is None else str(scratch))
+    live = read_state()
     if as_json:
         print_json(live.to_dict())
         return
@@ -58,11 +58,11 @@ def top(
             if _has_ended(live, is_bucket(output)):
                 break
             time.sleep(interval)
-            live = look()
+            live = read_state()
     print_lines(lines_of(live))
 
 
-def _look(folder: Path, scratch: str | None) -> LiveRun:
+def _read_state(folder: Path, scratch: str | None) -> LiveRun:
     """Return the current state of the run."""
     from tamis.files import is_held
     from tamis.observe.live import read_live

@@ -26,7 +26,7 @@ def print_json(value: Any) -> None:
     put(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
 
 
-def tell_failure(exc: TamisError, as_json: bool) -> int:
+def report_failure(exc: TamisError, as_json: bool) -> int:
     """Print a failure as JSON, and its message on stderr, and return the exit code.
 
     For commands that print JSON; otherwise the failure is raised.

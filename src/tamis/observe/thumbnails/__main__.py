@@ -73,17 +73,17 @@ def _thumbnail(row: dict[str, Any]) -> str:
     """Return a JPEG as base64; "" if the image cannot be decoded, or takes too much memory."""
     from PIL import Image
 
-    from tamis.images.decode import decode, looks_of, read_span, scale_of
+    from tamis.images.decode import decode, header_of, read_span, scale_of
     from tamis.images.encode import encode
     from tamis.stores.urls import path_of
 
     try:
         data = read_span(path_of(row["image_path"]), row["offset"], row["length"])
-        looks = looks_of(data)
-        n = scale_of(looks, SIDE) if looks.format == "jpeg" else 1
-        if looks.decoded_bytes // (n * n) + looks.work_bytes > _MAX_WORK_BYTES:
+        header = header_of(data)
+        n = scale_of(header, SIDE) if header.format == "jpeg" else 1
+        if header.decoded_bytes // (n * n) + header.work_bytes > _MAX_WORK_BYTES:
             return ""
-        image = Image.fromarray(decode(data, looks, min_side=SIDE))
+        image = Image.fromarray(decode(data, header, min_side=SIDE))
         image.thumbnail((SIDE, SIDE))
         jpeg = encode(np.asarray(image), "jpeg", quality=70)[0]
     except (OSError, TamisError, MemoryError, ValueError):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.images.decode import decode, fitted, looks_of, read_span
+from tamis.images.decode import decode, fitted, header_of, read_span
 from tamis.images.faults import ImageFault
 from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
@@ -52,7 +52,7 @@ def stored_bytes(where: Where) -> bytes:
 def square(where: Where, side: int) -> np.ndarray[Any, Any]:
     """Return the center of an image: uint8 [side, side, 3]."""
     data = stored_bytes(where)
-    return fitted(decode(data, looks_of(data), min_side=side, passing=True), side)
+    return fitted(decode(data, header_of(data), min_side=side, passing=True), side)
 
 
 def each(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.cli.models.train_classifier import check_place
+from tamis.cli.models.train_classifier import check_model_path
 from tamis.cli.models.train_classifier import train_classifier as train_command
 from tamis.errors import UsageError
 from tamis.stages.text.classifiers import FastTextClassifier
@@ -187,9 +187,9 @@ def test_a_model_takes_the_place_of_nothing_else(tmp_path: Path) -> None:
         ("nodir/m.bin", "there is no folder"),
     ):
         with pytest.raises(UsageError, match=words):
-            check_place(str(tmp_path / output), source, False)
-    check_place(str(tmp_path / "model.bin"), source, True)
-    check_place(str(tmp_path / "new.bin"), source, False)
+            check_model_path(str(tmp_path / output), source, False)
+    check_model_path(str(tmp_path / "model.bin"), source, True)
+    check_model_path(str(tmp_path / "new.bin"), source, False)
     with pytest.raises(UsageError, match="is one of the labelled files"):
         train_command(source, str(labelled_file), replace=True)
     assert labelled_file.read_text().startswith('{"text": "a"')

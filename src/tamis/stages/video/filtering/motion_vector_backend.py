@@ -12,7 +12,7 @@ from typing import Any
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.video.motion import PATCH, MotionMap, frames_wanted
+from tamis.video.motion import PATCH, MotionMap, n_examined_frames
 from tamis.video.vectors import sampled_vectors
 
 
@@ -76,7 +76,7 @@ def decode_for_motion(
         raise VideoResolutionTooSmallError(
             f"{os.fspath(video)}: {facts.width} x {facts.height}; both sides must be at least {PATCH}"
         )
-    wanted = frames_wanted(facts.duration_s, target_fps, target_duration_ratio)
+    wanted = n_examined_frames(facts.duration_s, target_fps, target_duration_ratio)
     frames, size = [], (facts.height, facts.width)
     for width, height, vectors in sampled_vectors(
         os.fspath(video), facts.codec, facts.fps, 0.0, facts.duration_s, target_fps
