@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -82,6 +83,40 @@ def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
         assert json.loads(done.stdout)["status"] == "finished"
     if left_out:
         pytest.skip(f"parts of {page.name} need what is not installed: {', '.join(left_out)}; the others ran")
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """Return the words after `tamis` of every command in the shell blocks of a page."""
+    found: list[list[str]] = []
+    for line in "".join(blocks(page, "bash")).replace("s3://", "bucket/").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        command: list[str] = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set(";&|<>"):
+                found += [command[1:]] if command[:1] == ["tamis"] else []
+                command = []
+            elif command or not re.match(r"[A-Z_]+=", word):
+                command.append(word)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_of_a_page_have_the_options_that_it_shows(page: Path) -> None:
+    from tamis.cli.main import app
+    from tamis.cli.parsing.arguments import Command
+
+    for words in commands_of(page):
+        if words[0] == "--version":
+            continue
+        member, rest = app[words[0]], words[1:]
+        if words[0] == "merge":
+            member, rest = app[words[1]], words[2:]
+        if not isinstance(member, Command):
+            name = rest.pop(0) if rest[0] in member else member.fallback
+            member = member[name]
+        assert isinstance(member, Command)
+        member.read(rest)  # raises Misuse for what the command does not have
 
 
 EXAMPLES = {
