@@ -67,7 +67,21 @@ def _shown(folder: Path, command: str, rows: int) -> list[str]:
     lines = [re.split(r"\r|\x1b\[2K", line)[-1] for line in text.split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
+    lines = [folded for line in lines for folded in _folded(line)]
     return lines[:rows] + (["..."] if len(lines) > rows else [])
+
+
+def _folded(line: str) -> list[str]:
+    """Fold a line as a terminal does, after COLUMNS characters that are shown."""
+    folded, n_shown = [""], 0
+    for piece in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|.", line):
+        if not piece.startswith("\x1b"):
+            if n_shown == COLUMNS:
+                folded.append("")
+                n_shown = 0
+            n_shown += 1
+        folded[-1] += piece
+    return folded
 
 
 def _svg(lines: list[str]) -> str:
@@ -235,6 +249,26 @@ def peers() -> str:
 
 # All pictures
 
+_MISTAKE = """from tamis import ProcessingStage
+
+
+class FirstWord(ProcessingStage):
+    name = "first word"
+
+    def process(self, batch):
+        print("got", batch.num_items, "documents")
+        return batch.with_column("first", [text.split()[0] for text in batch.values("txet")])
+"""
+_MISTAKE_RECIPE = """stages:
+  - _target_: tamis.stages.text.io.reader.JsonlReader
+    file_paths: data/
+  - _target_: mistake.FirstWord
+  - _target_: tamis.stages.text.io.writer.JsonlWriter
+    path: first/
+settings:
+  memory: 512MB
+"""
+
 
 class Studio:
     """A temporary folder with a small corpus, a larger one, and runs over both, which pictures are made of."""
@@ -269,6 +303,30 @@ class Studio:
         self.run(self.corpus(), "tamis curate data/ clean/ --memory 512MB -q")
         return self.small
 
+    def broken(self) -> Path:
+        """Return the folder of the corpus, with a stage that has a mistake and its recipe."""
+        folder = self.corpus()
+        (folder / "mistake.py").write_text(_MISTAKE)
+        (folder / "mistake.yaml").write_text(_MISTAKE_RECIPE)
+        return folder
+
+    def images(self) -> Path:
+        """Return the output of a curation of drawn images, some of them small, broken or repeated."""
+        source = self.large.with_name("images")
+        if not source.exists():
+            import numpy as np
+            from PIL import Image
+
+            source.mkdir()
+            for i in range(40):
+                colours = np.random.default_rng(i % 30).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+                size = (320, 240) if i % 5 else (48, 36)
+                Image.fromarray(colours).resize(size, Image.Resampling.BICUBIC).save(source / f"{i:02}.jpg", quality=90)
+            (source / "text.jpg").write_text("not an image")
+        result = source.with_name("clean-images")
+        self.run(source.parent, f"tamis images {source.name} {result.name} --memory 512MB -q")
+        return result
+
     def demo(self) -> Path:
         """Return the folder of a demo: `demo-output/corpus` and `demo-output/result`."""
         self.large.mkdir(exist_ok=True)
@@ -279,9 +337,9 @@ class Studio:
         return session(folder(), *commands, rows=rows)
 
     def page(self, name: str, target: Path, heading: str = "", height: int = 800) -> None:
-        """Take a picture of the report of the demo, or of its dashboard."""
-        result = self.demo() / "demo-output/result"
-        if name == "report":
+        """Take a picture of the report of the demo or of images, or of the dashboard."""
+        result = self.images() if name == "images" else self.demo() / "demo-output/result"
+        if name != "dashboard":
             with Browser() as browser:
                 browser.picture((result / "_tamis/report.html").as_uri(), target, heading=heading, height=height)
             return
@@ -308,6 +366,7 @@ TERMINALS: dict[str, tuple[tuple[str, ...], str, int]] = {
     "rethreshold": (("tamis rethreshold clean/ line_punct_ratio=0.05",), "curated", 12),
     "plan": (("tamis plan recipe.yaml --allow-module mystages --memory 512MB",), "corpus", 40),
     "refused": (("tamis filter gopher data/ tiny/ --memory 100MB; echo exit code $?",), "corpus", 12),
+    "mistake": (("tamis run mistake.yaml --allow-module mistake; echo exit code $?",), "broken", 30),
     "top": (("tamis top demo-output/result --once",), "demo", 60),
     "demo": ((f"tamis demo --size {_DEMO_SIZE}",), "empty", 60),
 }
@@ -315,6 +374,7 @@ PAGES = {
     "report": ("report", "", 900),
     "report-memory": ("report", "memory", 800),
     "report-funnel": ("report", "documents", 800),
+    "report-images": ("images", "Kept", 700),
     "dashboard": ("dashboard", "", 1000),
 }
 
@@ -330,6 +390,7 @@ def main(names: list[str]) -> None:
         folders: dict[str, Callable[[], Path]] = {
             "corpus": studio.corpus,
             "curated": studio.curated,
+            "broken": studio.broken,
             "demo": studio.demo,
             "empty": lambda: Path(folder) / "empty",
         }
