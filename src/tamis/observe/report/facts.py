@@ -33,13 +33,13 @@ class Facts:
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
     skipped_files: list[SkippedEntry] = field(default_factory=list)
-    charts: str = ""  # thumbnail grids of a run about charts, as markup
+    thumbnails: str = ""  # grids of images or clips, as markup
 
 
 def gather(folder: Path) -> Facts:
     facts = Facts(folder, read_snapshot(folder, SnapshotLimits(n_points=400, n_moments=150, n_events=150)))
     facts.problems = facts.run.problems
-    facts.charts = thumbnail_grids(folder)
+    facts.thumbnails = thumbnail_grids(folder)
     manifest = facts.run.manifest
     if manifest is not None:
         facts.ledger, facts.skipped_files = manifest.ledger, manifest.skipped_files

@@ -35,7 +35,7 @@ def render(facts: Facts) -> str:
         _section("Passes", passes_chart(run.record)),
         _section("Documents", run_charts.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
-        _section("Charts", facts.charts),
+        _section("Images", facts.thumbnails),
         _section("Memory against the budget", run_charts.memory_of(run)),
         _pair(
             _section("Partition map", run_charts.map_of(run)),
