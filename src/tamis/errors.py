@@ -5,11 +5,12 @@ TamisError                     exit code 1   something failed; the message says 
 │   ├── RecipeError            exit code 2   ... in a recipe: file, line and field are named
 │   ├── PipelineError          exit code 2   ... in the order or the columns of stages
 │   └── MissingExtra           exit code 2   an optional dependency is absent; names the install command
-├── BudgetError                exit code 4   the budget (memory or disk) cannot hold the job; names the one that can
+├── BudgetError                exit code 4   the memory budget cannot hold the job; names the one that can
 ├── RunConflict                exit code 5   the output belongs to another run, to other data, or is in use
 ├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample delivered
 ├── ConservationError          exit code 6   records in and records out do not add up
 ├── StageError                 exit code 7   a stage fails on everything, in setup(), or at all where that ends the run
+├── DiskFullError              exit code 8   a disk is full; committed work is kept
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
 ├── StoreError                 exit code 1   an object store or web server fails; committed work is kept
 ├── DownloadError              exit code 1   a file could not be fetched; names the URL and a remedy
@@ -37,8 +38,8 @@ EXIT_CODES = {
         "look at `tamis quarantine OUT` or the message, then run the same command again",
     ),
     4: (
-        "the budget (memory or disk) cannot hold the job; the message names the one that can",
-        "give that much, or make room",
+        "the memory budget cannot hold the job; the message names the one that can",
+        "give that much",
     ),
     5: (
         "the output belongs to another run, to other data, or is in use",
@@ -48,6 +49,10 @@ EXIT_CODES = {
     7: (
         "a stage fails on everything, or at all with `--fail-fast`",
         "correct the stage: the message names it, its exception and the line of code",
+    ),
+    8: (
+        "a disk is full; everything committed is kept",
+        "make room in the folder that the message names, then run the same command again",
     ),
     130: ("interrupted; everything committed is kept", "run the same command again"),
 }
@@ -135,6 +140,10 @@ class StageError(TamisError):
     """The mistake is in a stage, not in the data. The message names the stage, its exception and the line of code."""
 
     exit_code = 7
+
+
+class DiskFullError(TamisError):
+    exit_code = 8
 
 
 class WorkerError(TamisError):

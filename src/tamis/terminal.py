@@ -14,6 +14,7 @@ from typing import TextIO
 CLEAR_LINE = "\r\x1b[2K"
 _SCREEN_ON, _SCREEN_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_BELOW = "\x1b[H", "\x1b[J"
+_STYLES = {"bold": "1", "red": "1;31", "yellow": "33", "green": "32"}
 
 
 def clock(seconds: float) -> str:
@@ -52,6 +53,16 @@ def printable(text: str, keep: str = "") -> str:
 def is_terminal(stream: TextIO) -> bool:
     """Return True if a stream shows text to a person and understands control sequences."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def shows_color(stream: TextIO) -> bool:
+    """Return True if text on a stream may have colors and weight: not in a pipe, and not with NO_COLOR."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def styled(text: str, style: str, stream: TextIO) -> str:
+    """Return a text in a style ("bold", "red", "yellow", "green") where the stream shows it."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if shows_color(stream) else text
 
 
 def width_of(stream: TextIO) -> int:
@@ -98,6 +109,22 @@ def fold(text: str, width: int) -> list[str]:
     return [*lines, line]
 
 
+def fold_words(text: str, width: int) -> list[str]:
+    """Break a text into lines at its spaces; a word that is wider than a line has one of its own.
+
+    >>> fold_words("doc-1, doc-2, a-long-name", 13), fold_words("", 5)
+    (['doc-1, doc-2,', 'a-long-name'], [''])
+    """
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if cells(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
 class LiveLine:
     """One line at the bottom of a terminal that is written over; other lines can be put above it."""
 
@@ -110,7 +137,7 @@ class LiveLine:
         self._write(CLEAR_LINE + self._text)
 
     def above(self, text: str) -> None:
-        self._write(f"{CLEAR_LINE}\x1b[1m{printable(text)}\x1b[0m\n{self._text}")
+        self._write(f"{CLEAR_LINE}{styled(printable(text), 'bold', self._stream)}\n{self._text}")
 
     def print(self, lines: str) -> None:
         """Print lines above, as they are."""

@@ -32,9 +32,9 @@ def test_a_line_has_everything() -> None:
     rates = ProgressRates()
     first = rates.line(state(1.0, 1000, 0))
     assert first.startswith("  0 %")
-    assert first.endswith("ETA -:--")
+    assert "  ETA -:--  " in first
     assert rates.line(state(11.0, 500, 55_000_000)) == (
-        " 50 %  1,234 documents  5 MB/s  memory 300 MB / 512 MB  kept 1,000  dropped 200  quarantined 34  ETA 0:10"
+        " 50 %  ETA 0:10  memory 300 MB / 512 MB  5 MB/s  1,234 documents  kept 1,000  dropped 200  quarantined 34"
     )
 
 
@@ -42,10 +42,10 @@ def test_the_next_sampling_step_starts_over() -> None:
     rates = ProgressRates()
     rates.line(state(1.0, 1000, 0, share=0.01))
     assert "(sample of 0.01)" in rates.line(state(5.0, 0, 10_000_000, share=0.01))
-    assert rates.line(state(6.0, 1000, 10_000_000)).endswith("ETA -:--")
+    assert "  ETA -:--  " in rates.line(state(6.0, 1000, 10_000_000))
     line = rates.line(state(10.0, 500, 20_000_000))
     assert "2 MB/s" in line
-    assert line.endswith("ETA 0:04")
+    assert "  ETA 0:04  " in line
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_a_set_over_compressed_files_and_resuming(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     about = json.loads(done.stdout)
     assert (about["n_records"], about["n_written"], about["n_dropped"]) == (10, 5, 5)
-    assert [s["dropped"] for s in about["stages"]] == [{"too_few_sentences": 5}, {}]
+    assert [s["dropped"] for s in about["stages"]] == [{}, {"too_few_sentences": 5}, {}]
     (drops,) = about["drops"]
     line = len(json.dumps({"n": 0, "text": BAD}))
     assert (drops["reason"], drops["documents"], drops["bytes"]) == ("too_few_sentences", 5, 5 * line)
@@ -60,6 +60,33 @@ def test_parquet_in_parquet_out_with_another_text_field(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     (written,) = (place / "out").glob("*.parquet")
     assert pq.read_table(written).to_pydict() == {"n": [1], "body": [GOOD]}
+
+
+def test_c4_names_documents_without_text_as_such(place: Path) -> None:
+    texts = [GOOD, BAD, "", "  ", None, 7]
+    lines = [json.dumps({"text": t}) for t in texts] + ["{}"]
+    (place / "odd.jsonl").write_text("\n".join(lines) + "\n")
+    done = tamis("filter", "c4", "odd.jsonl", "out", "--memory", "600MB", "--json", "-q", cwd=place)
+    about = json.loads(done.stdout)
+    dropped = {reason: n for stage in about["stages"] for reason, n in stage["dropped"].items()}
+    reasons = {"text_missing": 1, "text_null": 1, "text_not_a_string": 1, "text_empty": 2}
+    assert dropped == {**reasons, "too_few_sentences": 1}
+    assert about["n_written"] == 1
+
+
+def test_the_result_comes_last(place: Path) -> None:
+    done = tamis("filter", "c4", "in", "out", "--memory", "600MB", "-q", cwd=place)
+    assert done.stdout.count("too_few_sentences") == 1
+    last = done.stdout.splitlines()[-1]
+    assert last == f"report: {place}/out/_tamis/report.html"
+    twice = tamis("dedup", "exact", "in", "unique", "--memory", "1GB", "-q", cwd=place)
+    assert twice.stdout.splitlines()[-1] == f"report: {place}/unique/_tamis/report.html"
+
+
+def test_a_preset_that_does_not_exist_is_guessed(place: Path) -> None:
+    done = tamis("run", "gophr", cwd=place)
+    assert done.returncode == 2
+    assert "did you mean 'gopher'" in done.stderr
 
 
 def test_a_job_is_the_stages_that_it_builds(place: Path) -> None:

@@ -56,7 +56,7 @@ def test_one_line_that_is_written_over_in_a_notebook(
         shown.show(WORKING)
         shown.show({"phase": "compiling", "done": 1, "of": 9, "seconds_left": 20})
     lines = capsys.readouterr().err.split("\r")
-    assert lines[0].startswith(" 50 %  1 documents")
+    assert lines[0].startswith(" 50 %  ETA ")
     assert lines[1].startswith("compiling kernels")
     assert lines[2].strip() == ""
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from tamis.cli.terminal.show import bar, print_json, print_lines, print_table
-from tamis.terminal import LiveLine, Screen, cells, is_terminal, printable
+from tamis.cli.terminal.show import bar, print_json, print_lines, print_table, table_lines
+from tamis.terminal import LiveLine, Screen, cells, is_terminal, printable, styled
 
 
 def test_control_characters_and_markup_are_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,3 +92,24 @@ def test_a_screen_shows_what_fits_and_gives_the_terminal_back(monkeypatch: pytes
     assert told.startswith("\x1b[?1049h")
     assert told.endswith("\x1b[?1049l")
     assert [f"line {i} of…" in told for i in range(5)] == [True, True, True, False, False]
+
+
+def test_names_are_never_broken_at_80_columns() -> None:
+    long = "gopher_quality: too_few_stop_words_of_the_language_of_the_document"
+    rows = [(long, "1,234", "5 MB", "a-document-with-a-long-name-1, a-document-with-a-long-name-2")]
+    lines = table_lines(["rule", "documents", "bytes", "for example"], rows, [1, 2], 80)
+    assert max(map(len, lines)) <= 80
+    words = [word for line in lines for word in line.split()]
+    assert {w for cell in rows[0] for w in cell.split()} <= set(words)
+
+
+def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert styled("error:", "red", Terminal()) == "\x1b[1;31merror:\x1b[0m"
+    assert styled("error:", "red", io.StringIO()) == "error:"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("error:", "red", Terminal()) == "error:"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert styled("error:", "red", Terminal()) == "error:"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.errors import BudgetError, RunConflict, TamisError
+from tamis.errors import DiskFullError, RunConflict, TamisError
 from tests.faults.fault_harness import (
     assert_conserved,
     content_hash,
@@ -76,8 +76,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, blocksize: str | None) -> None:
     lines = documents(20_000)
     write_lines(tmp_path / "in" / "a.jsonl", lines)
-    with pytest.raises(BudgetError, match="make room and run the same command again"):
+    with pytest.raises(DiskFullError, match="make room and run the same command again") as full:
         execute(tmp_path / "in", small_disk / "out", [AddLength()], blocksize=blocksize)
+    assert full.value.exit_code == 8
     assert sum(f.stat().st_blocks * 512 for f in small_disk.rglob("*") if f.is_file()) > 100_000, (
         "the disk was not filled"
     )
@@ -91,7 +92,7 @@ def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, bloc
         while True:
             file.write(bytes(1000))
             file.flush()
-    with pytest.raises(BudgetError, match=r"No space left.* are free in .*make room and run the same command again"):
+    with pytest.raises(DiskFullError, match=r"No space left.* are free in .*make room and run the same command again"):
         execute(tmp_path / "in", small_disk / "out", [AddLength()], blocksize=blocksize)
     assert lines_of(small_disk / "out") == kept
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)

@@ -46,9 +46,10 @@ class ProgressRates:
         total = max(int(state["total_bytes"]), 1)
         share = f" (sample of {state['share']:.3g})" if state.get("share", 1.0) != 1.0 else ""
         return (
-            f"{100 * (total - left) / total:3.0f} %{share}  {state['documents']:,} documents  {format_size(rate)}/s  "
+            f"{100 * (total - left) / total:3.0f} %{share}  ETA {eta}  "
             f"memory {format_size(state['used_bytes'])} / {format_size(state['budget_bytes'])}  "
-            f"kept {state['written']:,}  dropped {state['dropped']:,}  quarantined {state['quarantined']:,}  ETA {eta}"
+            f"{format_size(rate)}/s  {state['documents']:,} documents  "
+            f"kept {state['written']:,}  dropped {state['dropped']:,}  quarantined {state['quarantined']:,}"
         )
 
 

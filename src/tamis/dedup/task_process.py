@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from tamis.backends.warm_process import WarmProcess
 from tamis.dedup import state
 from tamis.engine.run import disk
-from tamis.errors import BudgetError, RunConflict, TamisError, UsageError, WorkerError
+from tamis.errors import BudgetError, DiskFullError, RunConflict, TamisError, UsageError, WorkerError
 from tamis.failures import is_memory_failure
 from tamis.files import read_json, write_json
 from tamis.memory import meter
@@ -28,7 +28,9 @@ Progress = Callable[[dict[str, Any]], None]
 T = TypeVar("T")
 _MESSAGE_BYTES = 1 << 20  # a longer line is no message of a task
 _DRIVER_BYTES = 40_000_000  # the process that waits for the task
-_ERRORS: dict[int, type[TamisError]] = {4: BudgetError, 2: UsageError, 5: RunConflict}
+_ERRORS: dict[int, type[TamisError]] = {
+    error.exit_code: error for error in (BudgetError, UsageError, RunConflict, DiskFullError)
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def perform_task(arguments: Sequence[str], kind: type[T], work: Callable[[str, T
         return _refuse(str(exc), exc.exit_code)
     except (MemoryError, OSError) as exc:
         if isinstance(exc, OSError) and disk.is_full(exc):
-            return _refuse(str(disk.explained(exc, [folder])), 4)
+            return _refuse(str(disk.explained(exc, [folder])), DiskFullError.exit_code)
         if not is_memory_failure(exc):
             raise
         return _refuse(f"{title} does not fit into the budget; give more --memory, the passes before it are kept", 4)

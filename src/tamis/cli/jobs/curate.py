@@ -177,7 +177,7 @@ def described(result: CurationResult) -> dict[str, Any]:
 
 
 def print_result(about: dict[str, Any]) -> None:
-    from tamis.cli.jobs.summary import print_drops, print_summary
+    from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
     from tamis.sizes import format_size
 
@@ -190,12 +190,12 @@ def print_result(about: dict[str, Any]) -> None:
         n = f"{about['n_written']:,} documents" if "n_written" in about else "everything"
         print_lines([f"finished earlier, nothing to do: {about['output']} holds {n} (--fresh starts over)"])
         return
-    print_summary(about)
-    print_drops(about["drops"], about["output"])
+    lines = []
     for curation_pass in about["passes"]:
         read, written = format_size(curation_pass["read_bytes"]), format_size(curation_pass["written_bytes"])
         moved = (
             f", read {read}, wrote {written}" if curation_pass["read_bytes"] or curation_pass["written_bytes"] else ""
         )
-        print_lines([f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}"])
-    print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])
+        lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
+    scratch = f"scratch: {format_size(about['scratch_bytes'])}"
+    print_summary(about, [*lines, scratch, *alert_lines(about.get("alerts"))])

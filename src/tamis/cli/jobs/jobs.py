@@ -5,6 +5,7 @@ Each builds its stages or its workflow, and is saved field by field.
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _CLASSIFIER_OPTIONS = {
     "label_field": "--label-field",
     "score_field": "--score-field",
+    "score_label": "--score-label",
     "filter_by": "--keep",
     "text_field": "--text-field",
     "max_seq_length": "--max-tokens",
@@ -132,11 +134,13 @@ class ClassifyJob:
     target: str
     label_field: str | None = None
     score_field: str | None = None
+    score_label: str | None = None  # the label that the score is of; None: all
     labels: tuple[str, ...] | None = None  # keep only documents with one of these
     text_field: str = "text"
     max_tokens: int | None = None
     model_folder: str | None = None
     uses_remote_code: bool = False  # whether the model's folder has code, which the user must allow at each call
+    format: str | None = None  # of the output; None: that of the input
 
     def load(self, consent: Consent) -> Recipe:
         from tamis.recipe.load import Recipe
@@ -146,7 +150,8 @@ class ClassifyJob:
                 f"{self.model} was run with the code in its folder; if you still trust it, add --trust-remote-code to "
                 "the command"
             )
-        return Recipe(f"classify {Path(self.model).name}", copy_stages(self.source, self.target, [self.stage()]))
+        stages = copy_stages(self.source, self.target, [self.stage()], self.format)
+        return Recipe(f"classify {Path(self.model).name}", stages)
 
     def stage(self) -> Any:
         """Return the stage of the classifier; raise UsageError for an option that it does not have."""
@@ -154,12 +159,15 @@ class ClassifyJob:
         choices: dict[str, Any] = {
             "label_field": self.label_field,
             "score_field": self.score_field,
+            "score_label": self.score_label,
             "filter_by": None if self.labels is None else list(self.labels),
             "text_field": self.text_field,
             "max_seq_length": self.max_tokens,
             "trust_remote_code": self.uses_remote_code or None,
         }
         choices = {name: value for name, value in choices.items() if value is not None}
+        if self.score_label is not None and self.score_field is None:
+            raise UsageError("--score-label names a label for --score-field: give that, too")
         cls = known_classifiers().get(self.model)
         if cls is None and os.path.isfile(self.model):
             unused = sorted({"max_seq_length", "trust_remote_code"} & set(choices))
@@ -168,6 +176,8 @@ class ClassifyJob:
                 raise UsageError(f"{_CLASSIFIER_OPTIONS[unused[0]]} means nothing for the fastText model {self.model}")
             return classifiers.FastTextClassifier(model_path=self.model, **choices)
         if cls is None:
+            if self.score_label is not None:
+                raise UsageError("--score-label is for fastText models; --score-field alone gets all probabilities")
             if self.model_folder is not None:
                 raise UsageError(
                     f"--model-folder is for a known classifier, and {self.model!r} is none; give the folder itself as "
@@ -217,8 +227,10 @@ def find_recipe(name: str) -> str:
     path = shipped / f"{name.removesuffix('.yaml')}.yaml"
     if path.is_file():
         return str(path)
-    names = ", ".join(sorted(p.stem for p in shipped.glob("*.yaml")))
-    raise UsageError(f"no such recipe: {name}; give a file, or one of those that ship with Tamis: {names}")
+    names = sorted(p.stem for p in shipped.glob("*.yaml"))
+    near = difflib.get_close_matches(name.removesuffix(".yaml"), names, 1)
+    hint = f"did you mean {near[0]!r}? Give" if near else "give"
+    raise UsageError(f"no such recipe: {name}; {hint} a file, or one of those that ship with Tamis: {', '.join(names)}")
 
 
 def location(path: str) -> str:
@@ -228,10 +240,13 @@ def location(path: str) -> str:
     return path_text(absolute(path))
 
 
-def copy_stages(source: str, target: str, stages: Sequence[Any]) -> list[Any]:
-    """Return stages that read `source`, apply `stages`, and write to `target` in the format of the source."""
-    from tamis.stages.text.io.formats import output_format
+def copy_stages(source: str, target: str, stages: Sequence[Any], file_type: str | None = None) -> list[Any]:
+    """Return stages that read `source`, apply `stages`, and write to `target` in `file_type`, or that of the source."""
+    from tamis.stages.text.io.formats import output_format, writer_of
     from tamis.stages.text.io.reader import DocumentReader
 
-    writer, extension = output_format(source, output=target)
+    if file_type is not None:
+        writer, extension = writer_of(file_type), file_type
+    else:
+        writer, extension = output_format(source, output=target)
     return [DocumentReader(source), *stages, writer(target, file_extension=extension)]

@@ -87,9 +87,9 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     else:
         from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 
-        (_print_repeated_lines if by_lines else print_documents)(about, result)
         skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
         print_lines([*skipped_lines(skipped), *alert_lines(raised)])
+        (_print_repeated_lines if by_lines else print_documents)(about, result)
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0
@@ -196,11 +196,13 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
     print_table(title, ["", ""], rows, right=(1,))
     lines = [f"{cost_line(about)}, scratch {format_size(about['scratch_bytes'])}"]
+    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else []
+    lines.append(f"{listed}: {about['duplicates']}")
     if result.run is not None:
         written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
         lines.append(f"output: {about['output']} ({written})")
-    lines.append(f"{listed}: {about['duplicates']}")
-    print_lines([*lines, *([f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else [])])
+        lines += [f"report: {result.run.report}"] if result.run.report else []
+    print_lines(lines)
 
 
 def _cut_figures(result: Any) -> dict[str, Any]:

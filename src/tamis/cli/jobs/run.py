@@ -178,7 +178,7 @@ def with_stage_failure(exc: TamisError, run_dir: str, began_s: float, more: Sequ
 
 
 def _print(about: dict[str, Any]) -> None:
-    from tamis.cli.jobs.summary import print_drops, print_summary
+    from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
 
     if about["status"] == "already":
@@ -190,8 +190,6 @@ def _print(about: dict[str, Any]) -> None:
             ]
         )
     else:
-        print_summary(about)
-        print_drops(about["drops"], about["output"])
-        print_lines(alert_lines(about.get("alerts")))
+        print_summary(about, alert_lines(about.get("alerts")))
     if about["message"]:
         echo(f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True)

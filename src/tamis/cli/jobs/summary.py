@@ -72,8 +72,8 @@ def as_dict(result: RunResult) -> dict[str, Any]:
     }
 
 
-def print_summary(about: dict[str, Any]) -> None:
-    """Print the table, then the location of all results."""
+def print_summary(about: dict[str, Any], more: Sequence[str] = ()) -> None:
+    """Print the documents by stage, what was dropped by rule, `more`, and at the end where the results are."""
     lost = [
         (n, what)
         for n, what in ((about["n_unread"], "quarantined"), (about["n_not_sampled"], "not in this sample"))
@@ -82,17 +82,22 @@ def print_summary(about: dict[str, Any]) -> None:
     n_read = about["n_records"] - sum(n for n, _ in lost)
     rows = _rows("read", about["n_records"], n_read, lost)
     for stage in about["stages"]:
-        dropped = [(n, "" if reason == stage["name"] else reason) for reason, n in stage["dropped"].items()]
-        dropped += [(stage["n_quarantined"], "quarantined: it failed on them")] if stage["n_quarantined"] else []
-        dropped += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
-        rows += _rows(stage["name"], stage["n_in"], stage["n_out"], dropped)
+        n_dropped = sum(stage["dropped"].values())
+        losses = [(n_dropped, "")] if n_dropped else []
+        losses += [(stage["n_quarantined"], "quarantined: it failed on them")] if stage["n_quarantined"] else []
+        losses += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
+        rows += _rows(stage["name"], stage["n_in"], stage["n_out"], losses)
     if about["n_unwritten"]:
         rows.append(("writing", "", "", f"{about['n_unwritten']:,}", "quarantined: it failed on them"))
     rows.append(("written", f"{about['n_written']:,}", "", "", ""))
     if about["status"] == "sampled":
         print_lines([f"A SAMPLE of {about['share']:.0%}, not all documents: see the end for why"])
-    print_table("Documents", ["stage", "in", "out", "dropped", "why"], rows, right=(1, 2, 3))
-    print_lines(_lines(about, count))
+    columns = ["stage", "in", "out", "dropped"]
+    if any(row[-1] for row in rows):
+        columns.append("why")
+    print_table("Documents", columns, [row[: len(columns)] for row in rows], right=(1, 2, 3))
+    print_drops(about["drops"], about["output"])
+    print_lines([*more, *_lines(about, count)])
 
 
 def cost_line(about: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ file.
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
@@ -33,7 +33,11 @@ def classify(
         str | None, Option(help="The field for the label. Default: label, or what the known classifier calls it.")
     ] = None,
     score_field: Annotated[
-        str | None, Option(help="A field for the probabilities of all labels. Default: none.")
+        str | None,
+        Option(help="A field for probabilities: of all labels, or of the one that --score-label names. Default: none."),
+    ] = None,
+    score_label: Annotated[
+        str | None, Option(metavar="LABEL", help="The label whose probability the --score-field gets.")
     ] = None,
     keep: Annotated[
         str | None, Option(metavar="LABELS", help="Keep only documents with one of these labels, e.g. High,Medium.")
@@ -49,6 +53,10 @@ def classify(
             help="Folder with the model of a known classifier, if it is not in the Hugging Face cache.",
         ),
     ] = None,
+    format_: Annotated[
+        Literal["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "arrow"] | None,
+        Option("--format", help="Format of the output. Default: that of the input."),
+    ] = None,
     trust_remote_code: Annotated[
         bool, Option("--trust-remote-code", help="Allow the Python code in the model's folder to run.")
     ] = False,
@@ -58,8 +66,8 @@ def classify(
 ) -> None:
     """Add a label to each document with a classifier, on a GPU if there is one, otherwise on the CPU.
 
-    Weights are loaded from safetensors only. The output has the format of the input. If it is interrupted, run the same
-    command again: it continues where it stopped.
+    Weights are loaded from safetensors only. The output has the format of the input, or that of --format. If it is
+    interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis classify quality data/ labelled/ --memory 4GB
     """
@@ -81,11 +89,13 @@ def classify(
         location(target),
         label_field,
         score_field,
+        score_label,
         None if keep is None else tuple(label.strip() for label in keep.split(",")),
         text_field,
         max_tokens,
         None if model_folder is None else _absolute(model_folder),
         trust_remote_code,
+        format_,
     )
     consent = Consent(trust_remote_code=trust_remote_code)
     raise CommandExit(perform(Request(job, work.settings, work.launch, consent)))

@@ -48,6 +48,8 @@ def train_classifier(
     from tamis.stages.text.fasttext.training import TrainingOptions
     from tamis.stages.text.fasttext.training import train_classifier as train
 
+    if not os.path.splitext(output)[1]:
+        output += ".bin"
     check_model_path(output, source, replace)
     options = TrainingOptions(dim, epochs, rate, word_ngrams, buckets, min_count, seed)
     share = 0.0 if held_out in ("0", "0%", "0.0") else parse_fraction(held_out, "--held-out")
@@ -151,9 +153,15 @@ def _print_figures(figures: dict[str, Any], as_json: bool) -> None:
         echo(json.dumps(figures))
         return
     if figures["accuracy"] is not None:
-        echo(f"of {figures['n_tried']} documents that it had not seen, {figures['accuracy']:.1%} get their label")
-        for label, counts in figures["labels"].items():
-            echo(f"  {label}: precision {counts['precision']:.1%}, recall {counts['recall']:.1%} of {counts['n']}")
+        from tamis.cli.terminal.show import print_table
+
+        rows = [
+            (label, f"{counts['recall']:.1%}", f"{counts['precision']:.1%}", f"{counts['n']:,}")
+            for label, counts in sorted(figures["labels"].items(), key=lambda item: item[1]["recall"])
+        ]
+        print_table("Documents that it had not seen", ["label", "recall", "precision", "n"], rows, right=(1, 2, 3))
+        mean = sum(counts["recall"] for counts in figures["labels"].values()) / len(figures["labels"])
+        echo(f"mean recall of the labels {mean:.1%}; {figures['accuracy']:.1%} of all get their label")
     echo(
         f"{figures['model']}: {format_size(figures['n_bytes'])}; use it with: tamis classify {figures['model']} IN OUT"
     )

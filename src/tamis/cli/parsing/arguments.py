@@ -21,7 +21,7 @@ from typing import Any, Literal, NoReturn, Protocol, Union, get_args, get_origin
 
 from tamis.cli.terminal.streams import LAYOUT, put
 from tamis.errors import UsageError
-from tamis.terminal import printable
+from tamis.terminal import printable, styled
 
 HELP = ("-h", "--help")
 
@@ -42,13 +42,20 @@ class Misuse(UsageError):
         self.usage = usage
 
 
+_COLORS = {"error:": "red", "incomplete:": "yellow", "warning:": "yellow"}
+
+
 def echo(text: object = "", err: bool = False, nl: bool = True, raw: bool = False) -> None:
     """Print a text with its control characters escaped, apart from line ends and tabs.
 
-    `raw`: print it as it is. Only for texts that hold no names from data: pages of help, files to be redirected.
+    `err`: to stderr, with a first word such as "error:" in its color. `raw`: print it as it is. Only for texts that
+    hold no names from data: pages of help, files to be redirected.
     """
     line = (str(text) if raw else printable(str(text), keep=LAYOUT)) + ("\n" if nl else "")
     if err:
+        word, space, rest = line.partition(" ")
+        if word in _COLORS:
+            line = styled(word, _COLORS[word], sys.stderr) + space + rest
         print(line, end="", file=sys.stderr, flush=True)
     else:
         put(line, flush=True)

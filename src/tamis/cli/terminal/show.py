@@ -10,12 +10,13 @@ from typing import Any
 from tamis import secrets
 from tamis.cli.terminal.streams import LAYOUT, put
 from tamis.errors import TamisError
-from tamis.terminal import cells, fold, is_terminal, printable, width_of
+from tamis.terminal import cells, fold, fold_words, is_terminal, printable, styled, width_of
 
 # Logs and pipes have room for paths.
 _PLAIN_WIDTH = 160
 _GAP = 3  # columns between two columns of a table
 _NARROWEST = 8  # no column is folded below this
+_INDENT = 4  # of the last column, where it is below the others
 
 
 def print_json(value: Any) -> None:
@@ -34,7 +35,7 @@ def report_failure(exc: TamisError, as_json: bool) -> int:
     if not as_json:
         raise exc
     message = secrets.hide(str(exc))
-    sys.stderr.write(f"error: {printable(message, keep=LAYOUT)}\n")
+    sys.stderr.write(f"{styled('error:', 'red', sys.stderr)} {printable(message, keep=LAYOUT)}\n")
     print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
     return exc.exit_code
 
@@ -53,7 +54,7 @@ def print_table(
         right,
         width_of(sys.stdout) if to_person else _PLAIN_WIDTH,
     )
-    head = f"\x1b[1m{printable(title)}\x1b[0m" if to_person else printable(title)
+    head = styled(printable(title), "bold", sys.stdout)
     _write([*([head, ""] if title else []), *lines, ""])
 
 
@@ -103,7 +104,10 @@ def count(n: float, noun: str) -> str:
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int) -> list[str]:
-    r"""Return head, rule and rows in at most `width` columns where possible; the widest cells are folded.
+    r"""Return head, rule and rows in at most `width` columns where possible.
+
+    Wide cells are folded at their spaces, so that names stay whole. If that is not enough, the last column gets lines
+    of its own, below each row.
 
     >>> print("\n".join(table_lines(["what", "n"], [["one", "1"], ["twenty", "20"]], [1], 80)))
      what      n
@@ -111,29 +115,48 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
      one       1
      twenty   20
     """
-    widths = _fit([max([cells(name), *(cells(row[i]) for row in rows)]) for i, name in enumerate(columns)], width)
+    widths, is_below = _fit([columns, *rows], width), False
+    if sum(widths) > _room(len(widths), width):
+        is_below = len(columns) > 2
+        beside = slice(0, -1) if is_below else slice(0, None)
+        widths = _fit([row[beside] for row in (columns, *rows)], width, break_words=True)
     rule = " " + "─" * (sum(widths) + _GAP * (len(widths) - 1))
-    lines = [*_row(columns, widths, right), rule]
+    lines = [*_row(columns[: len(widths)], widths, right), rule]
     for row in rows:
-        lines += _row(row, widths, right)
+        lines += _row(row[: len(widths)], widths, right)
+        if is_below:
+            lines += [" " * _INDENT + line for line in fold_words(row[-1], width - _INDENT) if line]
     return lines
 
 
-def _fit(widths: list[int], width: int) -> list[int]:
-    """Shrink the widest column by one until all columns fit, so that short columns stay whole."""
-    room = width - 2 - _GAP * (len(widths) - 1)
-    while sum(widths) > room and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
+def _room(n_columns: int, width: int) -> int:
+    return width - 2 - _GAP * (n_columns - 1)
+
+
+def _fit(rows: Sequence[Sequence[str]], width: int, break_words: bool = False) -> list[int]:
+    """Shrink the widest column by one until all columns fit; none below its longest word unless words may break."""
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    words = [max(cells(word) for cell in column for word in cell.split(" ")) for column in zip(*rows, strict=True)]
+    least = [max(min(n, _NARROWEST), 0 if break_words else word) for n, word in zip(widths, words, strict=True)]
+    while sum(widths) > _room(len(widths), width):
+        spare = [n - low for n, low in zip(widths, least, strict=True)]
+        if max(spare) <= 0:
+            break
+        widest = max((i for i, n in enumerate(spare) if n > 0), key=lambda i: widths[i])
+        widths[widest] -= 1
     return widths
 
 
 def _row(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
-    folded = [fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+    folded = [
+        [part for line in fold_words(cell, width) for part in fold(line, width)]
+        for cell, width in zip(row, widths, strict=True)
+    ]
     lines = []
-    for k in range(max(map(len, folded), default=0)):
+    for at in range(max(map(len, folded), default=0)):
         parts = []
         for i, (cell, width) in enumerate(zip(folded, widths, strict=True)):
-            text = cell[k] if k < len(cell) else ""
+            text = cell[at] if at < len(cell) else ""
             pad = " " * (width - cells(text))
             parts.append(pad + text if i in right else text + pad)
         lines.append(" " + (" " * _GAP).join(parts).rstrip())

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from tamis.errors import BudgetError, TamisError
+from tamis.errors import DiskFullError, TamisError
 from tamis.sizes import format_size
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -25,7 +25,7 @@ def is_full(error: OSError | str) -> bool:
     return any(os.strerror(code) in error for code in _FULL)
 
 
-def no_room(reason: str, folders: Sequence[str]) -> BudgetError:
+def no_room(reason: str, folders: Sequence[str]) -> DiskFullError:
     """Return the error to raise for a full disk.
 
     `folders`: folders that the run writes to; the message names the one with the least free space.
@@ -33,7 +33,7 @@ def no_room(reason: str, folders: Sequence[str]) -> BudgetError:
     free = {folder: _free_bytes(folder) for folder in folders if os.path.isdir(folder)}
     folder = min(free, key=lambda p: free[p], default="")
     free_text = f"{format_size(free[folder])} are free in {folder}. " if folder else ""
-    return BudgetError(f"{reason}. {free_text}{_KEPT}: make room and run the same command again")
+    return DiskFullError(f"{reason}. {free_text}{_KEPT}: make room and run the same command again")
 
 
 def explained(exc: OSError, folders: Sequence[str]) -> TamisError:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.models.train_classifier import check_model_path
@@ -135,7 +136,13 @@ def test_the_stage_gives_labels_scores_and_nulls(tmp_path: Path) -> None:
     made = stage.process(batch).to_pyarrow()
     assert made["text"].to_pylist() == texts
     assert made["label"].to_pylist()[:3] == ["sports news", "money", None]
-    assert all(0 <= p <= 1 for p in made["p"].to_pylist() if p is not None)
+    chances = made["p"].to_pylist()
+    assert [c if c is None else max(c, key=c.get) for c in chances] == made["label"].to_pylist()
+    assert all(abs(sum(c.values()) - 1) < 0.01 for c in chances if c is not None)
+    (one,) = FastTextClassifier(str(tmp_path / "m.bin"), score_field="p", score_label="money").decompose()
+    assert one.process(batch).to_pyarrow()["p"].to_pylist() == [c and c["money"] for c in chances]
+    with pytest.raises(UsageError, match="score_field"):
+        FastTextClassifier(str(tmp_path / "m.bin"), score_label="money")
     stages = FastTextClassifier(str(tmp_path / "m.bin"), filter_by=["money"]).decompose()
     kept = stages[1].process(stages[0].process(batch)).to_pyarrow()["text"].to_pylist()
     assert "shares of the bank" in kept
@@ -219,3 +226,25 @@ def test_from_labelled_documents_to_labels_on_the_command_line(tmp_path: Path) -
     assert len(made) == 302
     assert sum(r.get("found") == r["label"] for r in made[:300]) > 280
     assert "found" not in made[300]
+
+
+def test_the_commands_train_and_classify(tmp_path: Path) -> None:
+    texts, labels = labelled()
+    rows = [json.dumps({"text": t, "label": own}) + "\n" for t, own in zip(texts, labels, strict=True)]
+    (tmp_path / "in.jsonl").write_text("".join(rows))
+
+    def tamis(*arguments: str) -> str:
+        command = [sys.executable, "-m", "tamis.cli.start", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    about = json.loads(tamis("train-classifier", "in.jsonl", "-o", "quality", "--json"))
+    assert (about["model"], (tmp_path / "quality.bin").exists()) == ("quality.bin", True)
+    printed = tamis("train-classifier", "in.jsonl", "-o", "quality.bin", "--replace")
+    assert printed.index("recall") < printed.index("quality.bin")
+    scores = ("--score-field", "p", "--score-label", "money", "--format", "parquet")
+    tamis("classify", "quality.bin", "in.jsonl", "out", *scores, "--memory", "1GB", "-q")
+    (path,) = (tmp_path / "out").glob("*.parquet")
+    table = pq.read_table(path).to_pydict()
+    assert all((p > 0.5) == (own == "money") for p, own in zip(table["p"], table["label"], strict=True))

@@ -26,13 +26,17 @@ LABEL = "__label__"
 
 @dataclass(repr=False)
 class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Adds the best label of each text, and its probability. Documents without a text get nulls."""
+    """Adds the best label of each text, and probabilities. Documents without a text get nulls.
+
+    `score_field` gets the probability of `score_label`, or, without one, of every label by its name.
+    """
 
     model_path: str
     label_field: str = "label"
     score_field: str | None = None
     text_field: str = "text"
     max_chars: int | None = None
+    score_label: str | None = None
     name: str = "fasttext_model"
     kernel_groups: ClassVar[tuple[str, ...]] = ("text",)
     columns_in = ("text_field",)
@@ -63,8 +67,9 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             from tamis.stages.text.fasttext.model import FastTextModel
 
             model = FastTextModel.load(self.model_path)
-            if self._wanted:
-                refuse_unknown(self._wanted, [name.removeprefix(LABEL) for name in model.labels], self.model_path)
+            wanted = [*self._wanted, *([self.score_label] if self.score_label is not None else [])]
+            if wanted:
+                refuse_unknown(wanted, [name.removeprefix(LABEL) for name in model.labels], self.model_path)
             self._model = model
 
     def want_labels(self, labels: list[Any]) -> None:
@@ -80,23 +85,32 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         texts = task.texts(self.text_field)
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
-        ids, scores = self._model.predict_ids(texts, k=1)
-        ids, scores = ids.reshape(-1), scores.reshape(-1)
-        names = pa.array([name.removeprefix(LABEL) for name in self._model.labels], pa.large_string())
+        all_ids, all_scores = self._model.predict_ids(texts, k=1 if self.score_field is None else -1)
+        ids = all_ids[:, 0] if all_ids.shape[1] else np.full(len(texts), -1)
+        labels = [name.removeprefix(LABEL) for name in self._model.labels]
+        names = pa.array(labels, pa.large_string())
         has = np.asarray(texts.is_valid()) & (ids >= 0)
         result = task.with_column(self.label_field, names.take(pa.array(np.where(has, ids, 0), mask=~has)))
         if self.score_field is not None:
-            numbers = np.minimum(scores.astype(np.float64), 1.0)
-            result = result.with_column(self.score_field, pa.array(np.round(numbers, 6), mask=~has))
+            chances = np.zeros((len(ids), len(labels)))
+            rows, columns = np.nonzero(all_ids >= 0)
+            chances[rows, all_ids[rows, columns]] = np.minimum(all_scores[rows, columns].astype(np.float64), 1.0)
+            result = result.with_column(self.score_field, self._scores(np.round(chances, 6), labels, has))
         return result
+
+    def _scores(self, chances: Any, labels: list[str], has: Any) -> pa.Array:
+        if self.score_label is not None:
+            return pa.array(chances[:, labels.index(self.score_label)], mask=~has)
+        columns = [pa.array(chances[:, i]) for i in range(len(labels))]
+        return pa.StructArray.from_arrays(columns, labels, mask=pa.array(~has))
 
 
 @dataclass(repr=False)
 class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     """A fastText model: one that `tamis train-classifier` made, or any supervised one (.bin or .ftz).
 
-    `label_field` gets the label without its prefix, `score_field`, if given, its probability. `filter_by`: labels of
-    the documents that stay.
+    `label_field` gets the label without its prefix; `score_field`, if given, the probability of `score_label`, or of
+    every label by its name. `filter_by`: labels of the documents that stay.
     """
 
     model_path: str
@@ -105,6 +119,7 @@ class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     text_field: str = "text"
     filter_by: list[str] | None = None
     max_chars: int | None = None
+    score_label: str | None = None
     name: str = "fasttext_classifier"
     columns_in = ("text_field",)
 
@@ -117,7 +132,11 @@ class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
         return self.decompose()[0].outputs()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
-        model = FastTextModelStage(self.model_path, self.label_field, self.score_field, self.text_field, self.max_chars)
+        if self.score_label is not None and self.score_field is None:
+            raise UsageError("FastTextClassifier: score_label names a label for score_field; give that, too")
+        model = FastTextModelStage(
+            self.model_path, self.label_field, self.score_field, self.text_field, self.max_chars, self.score_label
+        )
         stages: list[ProcessingStage[Any, Any]] = [model]
         if self.filter_by:
             model.want_labels(list(self.filter_by))

@@ -9,9 +9,11 @@ sentences. The text is not changed: removing the lines that C4 does not keep is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters.doc_filter import DocumentFilter
+from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.rule_set import RuleSet, rule
 
 
@@ -28,6 +30,15 @@ class C4Quality(RuleSet):
     text_field: str = "text"
     name: str = "c4_quality"
     sets: ClassVar[tuple[str, ...]] = ("c4",)
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        """Return the rules, before them one for documents without text, which would be too few sentences otherwise."""
+        rules = super().decompose()
+        return (
+            rules
+            if self.min_num_sentences is None
+            else [HasText(self.text_field, "c4_text", symbols_count=True), *rules]
+        )
 
     def filters(self) -> list[DocumentFilter]:
         return [

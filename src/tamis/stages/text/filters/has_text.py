@@ -10,30 +10,39 @@ from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.traits import StageTraits
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
 
-_RULES = ("text_missing", "text_null", "text_not_a_string", "text_without_letters")
+_RULES = ("text_missing", "text_null", "text_not_a_string")
 
 
 @dataclass(repr=False)
 class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Drops documents whose text is missing, null, not a string, or without a single letter or digit.
 
-    Filters score all of these as the empty text; here each has its own reason.
+    Filters score all of these as the empty text; here each has its own reason. `symbols_count`: only white space is no
+    text.
     """
 
     text_field: str = "text"
     name: str = "text"
+    symbols_count: bool = False
     traits: ClassVar[StageTraits] = StageTraits(only_drops=True)
     columns_in = ("text_field",)
 
     def rules(self) -> list[DropRule]:
-        return [DropRule(name, name, {}) for name in _RULES]
+        return [DropRule(name, name, {}) for name in self._names]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*_RULES, "text_empty" if self.symbols_count else "text_without_letters")
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         kinds = batch.kinds(self.text_field)
-        empty = ~np.asarray(pc.fill_null(pc.match_substring_regex(batch.texts(self.text_field), r"[\pL\pN]"), False))
+        content = r"\S" if self.symbols_count else r"[\pL\pN]"
+        empty = ~np.asarray(pc.fill_null(pc.match_substring_regex(batch.texts(self.text_field), content), False))
         keep = np.ones(batch.num_items, bool)
         other = (kinds != MISSING) & (kinds != NULL) & (kinds != TEXT)
-        for name, drop in zip(_RULES, (kinds == MISSING, kinds == NULL, other, (kinds == TEXT) & empty), strict=True):
+        for name, drop in zip(
+            self._names, (kinds == MISSING, kinds == NULL, other, (kinds == TEXT) & empty), strict=True
+        ):
             self._note_drops(batch.serial[np.flatnonzero(drop)], name, None, {})
             keep &= ~drop
         return batch.filter(keep)
