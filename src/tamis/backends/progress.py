@@ -156,8 +156,7 @@ def in_one_line(name: str, result: RunResult) -> str:
     peak = f", peak memory {used}" if whole.peak_bytes else ""
     return (
         f"{name}: {ledger.n_read:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} "
-        f"dropped{aside}; "
-        f"{clock(whole.seconds)}{peak}"
+        f"dropped{aside}; {clock(whole.seconds)}{peak}"
     )
 
 

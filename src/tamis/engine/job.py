@@ -213,8 +213,7 @@ def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
     if unknown:
         raise PipelineError(
             f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known: workers run in the environment "
-            "of this program, "
-            "so install there what a stage needs"
+            "of this program, so install there what a stage needs"
         )
     needed = gpus_needed(stage)
     if needed > count_gpus() and not on_cluster:  # those of a cluster are known when it is reached (backends/cluster)

@@ -59,8 +59,7 @@ def open_series(run_dir: Path) -> Series:
             raise
     raise SeriesError(
         f"{path} cannot be read ({reasons[0]}): it is damaged, or no run database of Tamis. The output and the commit "
-        "log "
-        "are not affected; delete the file to look at the rest of the run"
+        "log are not affected; delete the file to look at the rest of the run"
     )
 
 

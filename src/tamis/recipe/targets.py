@@ -156,8 +156,7 @@ def _check_no_trust(at: Located) -> None:
     if value:
         raise at.fail(
             "the recipe asks to run code that a model's folder brings along, and a recipe cannot allow that itself; "
-            "if you trust "
-            "the author of that model, add --trust-remote-code to the command"
+            "if you trust the author of that model, add --trust-remote-code to the command"
         )
 
 

@@ -404,8 +404,7 @@ class Bucket:
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound) as exc:
             raised = StoreError(
                 f"{self.url(key)}: {exc}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or, for a "
-                "public bucket, "
-                "storage_options={'anon': True} (--storage-option anon=true)"
+                "public bucket, storage_options={'anon': True} (--storage-option anon=true)"
             )
         except (exceptions.HTTPClientError, exceptions.ConnectionError, OSError) as exc:
             raised = retry.Temporary(str(exc))
@@ -517,9 +516,8 @@ def check_conditions(bucket: Bucket, prefix: str) -> None:
     else:
         raise RunConflict(
             f"{bucket.url(prefix)}: the store ignores conditional writes (If-None-Match), so that two runs could "
-            "commit over each "
-            "other; write to a local folder and copy it, or use a store that honours them (AWS S3, MinIO, R2, Ceph "
-            "since Squid)"
+            "commit over each other; write to a local folder and copy it, or use a store that honours them (AWS S3, "
+            "MinIO, R2, Ceph since Squid)"
         )
     finally:
         bucket.delete(key)

@@ -149,8 +149,7 @@ class RemoteWorkers:
             if needed > max(offered):
                 raise PipelineError(
                     f"stage {stage!r} asks for {needed:g} GPU, the nodes of this cluster offer {max(offered):g} at "
-                    "most; change its "
-                    "resources, or declare the GPUs of the nodes to the cluster (ray start --num-gpus)"
+                    "most; change its resources, or declare the GPUs of the nodes to the cluster (ray start --num-gpus)"
                 )
 
     def close(self) -> None:

@@ -147,8 +147,7 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
             have, them = ("has", "it") if n == 1 else ("have", "them")
             lines.append(
                 f"stage {stage['name']}: {count(n, 'document')} that it returned {have} no record of the input behind "
-                f"{them} "
-                f"(new, or not to be traced): written as the stage returned {them}"
+                f"{them} (new, or not to be traced): written as the stage returned {them}"
             )
     if n_tokens := sum(int(stage["metrics"].get("tokens", 0)) for stage in about["stages"]):
         lines.append(f"{count(n_tokens, 'token')} in {count(about['n_written'], 'document')}")

@@ -108,8 +108,7 @@ def _unknown_document(output: str, document: str, places: list[Whereabouts]) -> 
     """Return the error for a document that was neither dropped nor written."""
     return UsageError(
         f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as "
-        "FILE:OFFSET "
-        "(bad input is listed by: tamis quarantine)"
+        "FILE:OFFSET (bad input is listed by: tamis quarantine)"
         + (
             "; whether a document was kept cannot be looked up by its id in a bucket, only by its place"
             if is_bucket(output)

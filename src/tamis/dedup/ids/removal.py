@@ -110,14 +110,12 @@ class RemovalByIds:
         if n_ids and not n_removed:
             raise Incomplete(
                 f"none of the {n_ids:,} ids in {request.ids_name} is the id of a document; all {n_documents:,} were "
-                "written to "
-                f"{workflow.output.path}. Check id_field (now {request.own_field!r}) and duplicate_id_field"
+                f"written to {workflow.output.path}. Check id_field (now {request.own_field!r}) and duplicate_id_field"
             )
         if request.own_field is None and n_removed != n_ids:
             raise Incomplete(
                 f"{n_ids - n_removed:,} of {n_ids:,} ids in {request.ids_name} name no document: the input is not "
-                "what the ids "
-                "were made of"
+                "what the ids were made of"
             )
         counts: Summary = {"n_documents": n_documents, "n_duplicates": n_removed}
         n_shared = n_removed - (summary["n_rows"] - summary["n_rows_without_id"])

@@ -99,8 +99,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         if self.output_mode not in _MODES:
             raise UsageError(
                 f"{_WHO}: output_mode must be 'ignore' or 'append' (go on where an earlier call stopped), 'error' or "
-                "'overwrite', got "
-                f"{self.output_mode!r}"
+                f"'overwrite', got {self.output_mode!r}"
             )
         if self.own_field is not None and self.input_fields is not None and self.own_field not in self.input_fields:
             raise UsageError(

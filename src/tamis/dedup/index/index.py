@@ -194,8 +194,7 @@ def refuse_existing(path: str, output: str) -> None:
         if [e for e in read_index(path).entries if not e.is_of(output)]:
             raise UsageError(
                 f"{path} holds an index already; to compare with it and add to it give against={path!r} and "
-                "append=True "
-                "(--against --append)"
+                "append=True (--against --append)"
             )
     elif os.path.isdir(path) and any(not _NAME.fullmatch(n) and n != "lock" for n in os.listdir(path)):
         raise UsageError(f"{path} holds other data; give an empty folder for the index")

@@ -127,8 +127,7 @@ def open_records(paths: Sequence[str], pins: Sequence[IndexPin], n_files: int) -
         if pin.sketch_version != sketch_version(pin.bands):
             raise UsageError(
                 f"{os.path.dirname(pin.folder)} was made by another version of the sketches ({pin.sketch_version}, "
-                "this one is "
-                f"{sketch_version(pin.bands)}); make the index anew"
+                f"this one is {sketch_version(pin.bands)}); make the index anew"
             )
     return JoinedRecords(pins, paths, n_files)
 

@@ -125,8 +125,7 @@ class IdFiles:
                 why = ", and a removal of duplicates would read it as a list of ids" if self.is_asked else ""
                 raise RunConflict(
                     f"{self.folder}/{foreign[0]} was not written by Tamis{why}; move it to another folder, then run "
-                    "the same "
-                    "command again"
+                    "the same command again"
                 )
             with contextlib.suppress(OSError):  # missing, or it holds files of the user's
                 os.rmdir(self.folder)

@@ -28,8 +28,7 @@ class RankingStrategy:
         if self.strategy == "sort" and len(self.metadata_cols) != 1:
             raise UsageError(
                 f"RankingStrategy: give one column of numbers to sort by, got {list(self.metadata_cols)}; combine "
-                "several into one "
-                "column before"
+                "several into one column before"
             )
 
     @classmethod

@@ -39,9 +39,8 @@ TABLES: dict[str, str] = {
     "samples": (
         "at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER, dropped INTEGER, "
         "quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT, queue_bytes "
-        "INTEGER, "
-        "scratch_bytes INTEGER, disk_free_bytes INTEGER, machine_used_bytes INTEGER, machine_total_bytes INTEGER, "
-        "cgroup_used_bytes INTEGER, cgroup_limit_bytes INTEGER, psi_some REAL, psi_full REAL, cpu_s REAL, "
+        "INTEGER, scratch_bytes INTEGER, disk_free_bytes INTEGER, machine_used_bytes INTEGER, machine_total_bytes "
+        "INTEGER, cgroup_used_bytes INTEGER, cgroup_limit_bytes INTEGER, psi_some REAL, psi_full REAL, cpu_s REAL, "
         "n_processes INTEGER, server_bytes INTEGER, supervisor_bytes INTEGER, duplicates INTEGER, peak_bytes INTEGER, "
         "not_sampled INTEGER, added INTEGER, in_flight INTEGER"
     ),
@@ -59,8 +58,7 @@ TABLES: dict[str, str] = {
     ),
     "nodes": (
         "node INTEGER PRIMARY KEY, name TEXT, at REAL, is_up INTEGER, n_workers INTEGER, busy INTEGER, n_units "
-        "INTEGER, "
-        "used_bytes INTEGER, peak_bytes INTEGER, budget_bytes INTEGER, level INTEGER"
+        "INTEGER, used_bytes INTEGER, peak_bytes INTEGER, budget_bytes INTEGER, level INTEGER"
     ),
     "alerts": "at REAL, rule TEXT, level TEXT, text TEXT, data TEXT",
     "cells": (
@@ -342,8 +340,7 @@ class RunDatabase:
                 since = now - _TIERS[i + 1][0] if i + 1 < len(_TIERS) else 0.0
                 self._db.execute(
                     f"DELETE FROM {table} WHERE at >= ? AND at < ? AND at NOT IN (SELECT at FROM (SELECT at, "
-                    f"max({best}) "
-                    f"FROM {table} WHERE at >= ? AND at < ? GROUP BY CAST(at / ? AS INTEGER)))",
+                    f"max({best}) FROM {table} WHERE at >= ? AND at < ? GROUP BY CAST(at / ? AS INTEGER)))",
                     (since, until, since, until, width),
                 )
         for table, n in _LISTS.items():

@@ -111,8 +111,7 @@ class InputGuard:
             more = f" (and {len(changes) - _MAX_NAMED} more)" if len(changes) > _MAX_NAMED else ""
             raise RunConflict(
                 f"the input changed after it was compared: {'; '.join(changes[:_MAX_NAMED])}{more}. Use nothing of "
-                "the output; "
-                "start over with fresh (--fresh)"
+                "the output; start over with fresh (--fresh)"
             )
 
 

@@ -58,8 +58,7 @@ def find_inputs(
         if job.reader is not None:
             raise PipelineError(
                 f"the pipeline has no source: {job.reader.name} needs files; begin with a reader that names them "
-                "(JsonlReader, "
-                "ParquetReader), or pass initial_tasks"
+                "(JsonlReader, ParquetReader), or pass initial_tasks"
             )
         initial_tasks = [EmptyTask()]
     return _from_tasks(job, list(initial_tasks), block, keep)

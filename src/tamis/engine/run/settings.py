@@ -244,8 +244,7 @@ class RunSettings:
     shard: str | None = setting(
         None, Kind(_check_shard, "I/N"),
         "Process only part I of N (counted from 0) and write it to OUT/shard-.... When all parts are done, join them "
-        "with "
-        "`tamis merge` and the same command.",
+        "with `tamis merge` and the same command.",
         scope=Scope.SHARDS, selects=True,
     )  # fmt: skip
     merge: bool | str = setting(  # in Python also the folder with the parts, if it is not the output
@@ -264,8 +263,7 @@ class RunSettings:
     gpu_overflow: str = setting(
         "quarantine", choice("quarantine", "cut"),
         "What to do with a document that is too large for the GPU even alone: quarantine it, or cut: let the model "
-        "read only "
-        "as much as fits.",
+        "read only as much as fits.",
         scope=Scope.STAGES, in_recipes=True, changes_output=True,
     )  # fmt: skip
     sample: float | str | None = setting(
@@ -281,8 +279,7 @@ class RunSettings:
     on_infeasible: str = setting(
         "stop", choice("stop", "sample"),
         "If there is not enough disk or memory: stop with an error, or sample: keep the largest sample (1 %, 10 % or "
-        "all) that fits; "
-        "less than all ends with exit code 3.",
+        "all) that fits; less than all ends with exit code 3.",
         scope=Scope.ONE_PASS, in_recipes=True, selects=True,
     )  # fmt: skip
     mode: str = setting(

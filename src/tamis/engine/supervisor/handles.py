@@ -185,8 +185,7 @@ def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[
         left = max(0, int((vitals.max_descriptors - vitals.n_descriptors) / mean))
         text += (
             f"; the {vitals.max_descriptors:,} that worker {worker.id} may open would be used up after {left} more "
-            "(EMFILE, too many "
-            "open files); its workers are replaced before that"
+            "(EMFILE, too many open files); its workers are replaced before that"
         )
     else:
         text += "; its workers are replaced before their stacks fill the memory cap"

@@ -240,8 +240,7 @@ def _describe(
     else:
         text += (
             " and those before it, which were replaced, not proven a leak: none of them had room long enough to show "
-            "whether "
-            "it ends. A larger --memory or fewer --workers would"
+            "whether it ends. A larger --memory or fewer --workers would"
         )
     return {
         "text": text,

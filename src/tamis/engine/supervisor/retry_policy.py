@@ -214,8 +214,7 @@ class RetryPolicy:
         stage = next((in_words(m.stage) for m in self.misfits if m.stage), "every partition")
         return (
             f"{stage} needs more memory than the budget leaves, whatever the documents: {len(self.misfits)} in a row "
-            "failed, "
-            f"each of them alone: {worst.advice()}"
+            f"failed, each of them alone: {worst.advice()}"
         )
 
 

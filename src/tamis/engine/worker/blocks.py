@@ -100,6 +100,5 @@ def check_file(path: str, check: str) -> None:
 def _wrong(path: str) -> str:
     return (
         f"{path} is not what was written to it: its checksum differs. The disk is damaged, or another process wrote to "
-        "the folder "
-        "(see --scratch); run the same command again with another one"
+        "the folder (see --scratch); run the same command again with another one"
     )

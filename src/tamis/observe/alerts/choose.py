@@ -66,8 +66,7 @@ def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
             kind = "command" if isinstance(sink, CommandSink) else "webhook"
             message = (
                 f"the recipe wants alerts to go to a {kind} of its own; if you trust it, add {ALLOW}, or define the "
-                "sink in "
-                "your own alerts file (docs/guides/alerts.md)"
+                "sink in your own alerts file (docs/guides/alerts.md)"
             )
             raise recipe.fail(message, "sinks", name)
         if own is not None and name in own.sinks:

@@ -123,8 +123,7 @@ def _check_room(job: Job, limit_bytes: int) -> None:
             raise BudgetError(
                 f"--gpu-memory {format_size(limit_bytes)} is too small for one worker of {stages}, which needs "
                 f"{format_size(least)} of a GPU (CUDA itself takes about {format_size(CONTEXT_BYTES)} for each "
-                "process); give "
-                f"--gpu-memory {-(-least // 10**9)}GB or more"
+                f"process); give --gpu-memory {-(-least // 10**9)}GB or more"
             )
 
 

@@ -72,8 +72,7 @@ def share_budget(
     if budget_bytes < smallest_budget(fixed, worker, loading):
         raise BudgetError(
             f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor "
-            "and the "
-            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes "
+            f"and the forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes "
             f"{format_size(loading)} for a moment; "
             f"the smallest that works here is {named // 10**6}MB",
             named,
@@ -119,8 +118,7 @@ def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> No
     enough = estimated_budget(least + BESIDE_MODEL_BYTES)
     raise BudgetError(
         f"a memory budget of {format_size(budget_bytes)} is too small: loading stage {name!r} alone takes "
-        f"{format_size(n)}; "
-        f"the smallest that may work is {enough // 10**6}MB",
+        f"{format_size(n)}; the smallest that may work is {enough // 10**6}MB",
         enough,
     )
 

@@ -43,8 +43,7 @@ class CommitLog:
                     if file.read(1):
                         raise RunConflict(
                             f"{self.path} is damaged at byte {offset}: it is not a torn last line, so the run cannot "
-                            "be resumed; "
-                            "start over with fresh=True (--fresh)"
+                            "be resumed; start over with fresh=True (--fresh)"
                         )
                     if repair:
                         os.truncate(self.path, offset)

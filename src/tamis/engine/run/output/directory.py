@@ -131,8 +131,7 @@ class RunDir(files.Closing):
         if names and not is_run and mode != "append":
             raise RunConflict(
                 f"{self.target} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); "
-                "give an "
-                "empty folder, or mode='append' to add files next to them"
+                "give an empty folder, or mode='append' to add files next to them"
             )
 
     def foreign_names(self) -> list[str]:

@@ -33,8 +33,7 @@ def temporary_output() -> str:
     except FileNotFoundError:
         raise UsageError(
             "a pipeline without a writer keeps its results in the folder for temporary files, and none can be written "
-            "to; "
-            "set TMPDIR to one that can, or add a writer"
+            "to; set TMPDIR to one that can, or add a writer"
         ) from None
     remove_abandoned(parent)
     path = files.unguessable(parent, "tamis-results-")

@@ -138,8 +138,7 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
         raise UsageError(
             f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
             f"({type(exc).__name__}: {first_line(exc)}); give a folder that holds it, or download it where the hub "
-            "can be reached "
-            "(gated models need hf_token)"
+            "can be reached (gated models need hf_token)"
         ) from None
 
 
@@ -221,8 +220,8 @@ def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolde
         if pickled:
             raise UsageError(
                 f"model folder {path}: its weights are pickled ({', '.join(pickled[:3])}), and opening a pickle may "
-                "run any code; "
-                "only safetensors are loaded: save the model again with save_pretrained(safe_serialization=True)"
+                "run any code; only safetensors are loaded: save the model again with "
+                "save_pretrained(safe_serialization=True)"
             )
         raise UsageError(f"model folder {path}: no weights (expected model.safetensors, or parts *.safetensors)")
     for part in weights:

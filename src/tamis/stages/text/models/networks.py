@@ -168,8 +168,7 @@ def output_of(model: Any, name: str, **inputs: Any) -> Any:
     if value is None:
         raise UsageError(
             f"{type(model).__name__}: forward returned {type(result).__name__} without {name}; expected an output of "
-            "transformers "
-            f"(ModelOutput) with {name}: fix the code in the model's folder, or use another model"
+            f"transformers (ModelOutput) with {name}: fix the code in the model's folder, or use another model"
         )
     return value
 

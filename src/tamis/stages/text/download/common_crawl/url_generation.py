@@ -74,8 +74,7 @@ class BaseCommonCrawlUrlGenerator(URLGenerator):
         if match is None or not 1 <= int(match[2]) <= self.most:
             raise UsageError(
                 f"Common Crawl: expected a snapshot as YYYY-{self.unit}, e.g. 2024-10, with 1 to {self.most} behind "
-                "the dash; "
-                f"got {snapshot!r}"
+                f"the dash; got {snapshot!r}"
             )
         return int(match[1]), int(match[2])
 
