@@ -1,8 +1,8 @@
-"""What is known of a pipeline or deduplication before it runs, what that says of the run, and what is kept of the run.
+"""Loads experience with a pipeline or deduplication, forecasts a run from it, and stores what the run measured.
 
-There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` tries the stages
-on a little data), the shipped table. Conditions and measured figures come from the caller
-(engine/run/budget/expectation.py, dedup/expected.py) or asks what it would take (`tamis plan`).
+There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` runs the stages on
+a sample), the shipped table. The caller supplies conditions and measurements: a run
+(engine/run/budget/expectation.py), a deduplication (dedup/expected.py) or `tamis plan`.
 """
 
 from __future__ import annotations

@@ -21,14 +21,14 @@ ROUNDING = 2e-6
 
 @dataclass(repr=False)
 class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces documents by records: place, `length` (bytes of the record.
+    """Replaces documents by records of their location, length, rank and unit vector.
 
-    -1 where there is no vector), `rank`, and the unit vector (float32). Where no document of a batch has an embedding,
-    their length is unknown, and there is no column of vectors.
+    `length` is the bytes of the record, -1 without a vector; vectors are float32. If no document of a batch has an
+    embedding, the size of vectors is unknown, and there is no column of them.
 
     A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of
-    different lengths are an error, which names the document's place. `rank_field`: the number that ranks documents,
-    smaller is kept rather.
+    different sizes are an error, which names the document. `rank_field`: the number that ranks documents; of
+    duplicates the one with the smallest rank is kept.
     """
 
     embedding_field: str = "embeddings"

@@ -1,6 +1,6 @@
-"""C4's cleaning: boilerplate paragraphs, and lines (Raffel et al.
+"""C4's cleaning: boilerplate paragraphs, and lines.
 
-2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", section 2.2).
+Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", section 2.2.
 
 The rules and their order are those of the C4 statistics (kernels, filters), so that a filter and a cleaner agree. Lines
 are those of str.splitlines(); a kernel computes their properties in a table of 40 bytes per line, for half a megabyte

@@ -165,9 +165,9 @@ class TextReaderStage(FileReaderStage):
 
 @dataclass(repr=False)
 class TextReader(RowsReader):
-    """Read plain text (.txt, .text, .md.
+    """Read plain text, one document per file, with the fields `text` and `file_name`.
 
-    Also compressed), one document per file, with the fields `text` and `file_name`.
+    Files are .txt, .text and .md, also compressed.
 
     Parameters as in JsonlReader. Files that are not UTF-8, or larger than max_record, are quarantined.
     """
