@@ -1,4 +1,4 @@
-"""Every error Tamis raises on purpose.
+"""The exceptions that Tamis raises on purpose.
 
 TamisError                     exit code 1   something failed; the message says what to do
 ├── UsageError                 exit code 2   a mistake in a call, recipe or option

@@ -1,4 +1,4 @@
-"""What parameters a class or function takes, and what it says that it returns.
+"""Parameters of classes and functions, and their declared return types.
 
 Asked of what users wrote, in stages and recipes.
 """

@@ -1,4 +1,4 @@
-"""One pass of a workflow (dedup/, curation/): a pipeline between files, run by the workflow's executor."""
+"""A pass of a workflow (dedup/, curation/): a pipeline between files, run by the workflow's executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker needs before its first unit: libraries, kernels, the job's stages, all warm."""
+"""Loads what a worker needs before its first unit: libraries, kernels, the job's stages."""
 
 from __future__ import annotations
 

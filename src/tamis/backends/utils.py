@@ -1,4 +1,4 @@
-"""What stages and scripts ask of the place where they run.
+"""Queries of stages and scripts about the machine or cluster they run on.
 
 Answers are those of this machine: the local executor has one node.
 """

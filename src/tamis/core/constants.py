@@ -1,4 +1,4 @@
-"""Where a Ray cluster listens unless told otherwise."""
+"""Default addresses of a Ray cluster."""
 
 DEFAULT_RAY_PORT = 6379
 DEFAULT_RAY_DASHBOARD_PORT = 8265

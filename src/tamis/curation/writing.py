@@ -1,4 +1,4 @@
-"""How the output of a curation is written: format, size of files, splits, order. Checked here, done by packer.py."""
+"""Options for the output of a curation: format, size of files, splits, order. Applied by packer.py."""
 
 from __future__ import annotations
 

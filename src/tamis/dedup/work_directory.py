@@ -1,4 +1,4 @@
-"""Where a deduplication keeps the files between its passes: in its run directory, in a scratch folder, or in a bucket.
+"""The folder of files between the passes of a deduplication: in its run directory, in scratch, or in a bucket.
 
 A folder in scratch has a name that cannot be guessed, which the run directory records in `work.json`. A call without
 --scratch continues where the earlier one was; one with another --scratch starts over there. With scratch in a bucket,

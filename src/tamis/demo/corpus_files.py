@@ -1,4 +1,4 @@
-"""Where demo documents go: JSONL (plain or compressed), Parquet, and a gzip file that breaks at a known place."""
+"""Writers of demo documents: JSONL (plain or compressed), Parquet, and a gzip file that breaks at a known byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is doing now: reading, setting up a stage, running one, writing.
+"""The current activity of a worker: reading, setting up a stage, running one, writing.
 
 A worker notes it in memory that it shares with the process that forked it, so that it is known also of a worker that
 died or was killed: failures are booked where they happened. Noting costs less than a microsecond.

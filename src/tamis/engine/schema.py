@@ -1,4 +1,4 @@
-"""What a run keeps in its run directory, typed: a class for each JSON file and each kind of commit log line.
+"""The typed contents of a run directory: a class for each JSON file and each kind of commit log line.
 
 plan.json       `RunPlan`: what the run is            manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit

@@ -1,4 +1,4 @@
-"""What an executor provides: `Workers`, by which a run starts worker processes, talks to them and measures them.
+"""The interface of executors: `Workers`, by which a run starts worker processes, messages and measures them.
 
 An executor makes them (`BaseExecutor.make_workers`); the loop of a run (run/event_loop.py) uses them and knows nothing
 else of processes and machines. Covers: the protocol and the events that workers report. See also: messages.py (what is

@@ -1,1 +1,1 @@
-"""What a run will take: models of earlier runs, profiles of machines, ranges."""
+"""Forecasts of runs: models of earlier runs, profiles of machines, ranges."""

@@ -1,7 +1,7 @@
 """Loads experience with a pipeline or deduplication, forecasts a run from it, and stores what the run measured.
 
-There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` runs the stages on
-a sample), the shipped table. The caller supplies conditions and measurements: a run
+There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` runs the stages
+on a sample), the shipped table. The caller supplies conditions and measurements: a run
 (engine/run/budget/expectation.py), a deduplication (dedup/expected.py) or `tamis plan`.
 """
 

@@ -1,4 +1,4 @@
-"""What a run will take, before it starts: peak, scratch, output and time, each as an interval. Pure: no I/O, no clock.
+"""Prediction of a run: peak, scratch, output and time, each as an interval. Pure: no I/O, no clock.
 
 A forecast is a plain model of the run (`raw_*`) times a factor learned from earlier runs of the same pipeline on this
 machine. The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread (the posterior

@@ -1,4 +1,4 @@
-"""How wide ranges must be to hold as often as claimed, learned from earlier predictions on this machine.
+"""Widths of ranges that hold as often as claimed, learned from earlier predictions on this machine.
 
 A forecast (prediction.py) gives for each figure a centre and a spread, by a model that may be wrong about both. What is
 kept of every run is where its figure lay, in spreads from the centre, whatever pipeline it was. The next range reaches

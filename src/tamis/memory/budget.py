@@ -1,4 +1,4 @@
-"""How much memory a run may use, and what this machine lets us enforce.
+"""The memory budget of a run, and the limits that this machine can enforce.
 
 Covers finding the budget (option, environment, control group, free memory) and the facts that `tamis doctor` shows.
 Files are read through a `Reading`, so tests can pretend any machine. Does not measure processes: see meter.py.

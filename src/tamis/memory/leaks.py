@@ -1,4 +1,4 @@
-"""Whether a worker's floor rises: what it still holds after release(), partition after partition. Pure.
+"""Leak detection: the trend of what a worker still holds after release(), partition after partition. Pure.
 
 A rising floor eats the cap from below until every partition fails, so the leak is named and the worker replaced before
 that. Floors move for many reasons that are not leaks: allocators scatter and remember, caches fill (steps), are emptied

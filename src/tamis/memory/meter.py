@@ -1,4 +1,4 @@
-"""What processes use, as Linux tells it: the one file of the memory room that asks the operating system.
+"""Memory and CPU of processes from /proc: the one module of this package that asks the operating system.
 
 Covers resident, anonymous, proportional (PSS) and peak memory, process trees and the RLIMIT_DATA cap, by plain reads of
 /proc. A process that is gone, or that we may not look at, gives None and never an exception; anything else (no

@@ -1,4 +1,4 @@
-"""How much memory a partition will take: a model that learns from every partition's exact peak. Pure: no I/O, no clock.
+"""Prediction of a partition's memory, learned from every partition's exact peak. Pure: no I/O, no clock.
 
 peak above the worker's baseline = a + b * decoded_bytes + c * largest_record, times a factor that covers what the line
 misses.

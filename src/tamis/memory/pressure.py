@@ -1,4 +1,4 @@
-"""What to do as measured memory nears the budget: five levels, and a decision for each. Pure: no I/O, no clock.
+"""Decisions as measured memory nears the budget: five levels, and an action for each. Pure: no I/O, no clock.
 
 Admission (who may reserve how much) rests on reservations and is not here; this ladder answers to *measured* bytes,
 that is to whatever escaped the caps. With caps in force red should be rare, so the caller counts it.

@@ -1,4 +1,4 @@
-"""Whether a short series rises, and how fast: Theil-Sen slope and Mann-Kendall test, corrected for autocorrelation.
+"""Trend tests of short series: Theil-Sen slope and Mann-Kendall test, corrected for autocorrelation.
 
 Pure.
 

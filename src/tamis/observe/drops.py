@@ -1,4 +1,4 @@
-"""What was dropped, by stage and rule: documents, bytes, examples. From the books of a run and the paths in its plan.
+"""Dropped documents by stage and rule: documents, bytes, examples. From the ledger of a run and its plan.
 
 Imports nothing heavy: `tamis run` prints this in the supervisor's process.
 """

@@ -1,4 +1,4 @@
-"""How close a kept document came to being dropped: its stored scores beside the limits of their rules."""
+"""Margins of kept documents: their stored scores compared with the limits of the rules."""
 
 from __future__ import annotations
 

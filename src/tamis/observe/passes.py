@@ -1,4 +1,4 @@
-"""Where to look: a run has one run directory, a deduplication one for each of its passes, which come and go.
+"""Finds run directories: a run has one, a deduplication one for each of its passes, which come and go.
 
 While a deduplication works, its passes lie in `<output>/_tamis/dedup/<pass>/_tamis` (or under the scratch folder), and
 the last one, the removal, in `<output>/_tamis` itself. A curation has such a folder for each of its deduplications:

@@ -1,4 +1,4 @@
-"""What another limit would do: which dropped documents its rule would keep, and which kept ones it would drop.
+"""The effect of another limit: which dropped documents would pass its rule, and which kept ones it would drop.
 
 No text is read.
 

@@ -1,4 +1,4 @@
-"""What a stage reports about one call of `process_batch`: drops, bad documents, input that it read itself, metrics."""
+"""Reports of a stage about one call of `process_batch`: drops, bad documents, input it read itself, metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call for local and remote paths: open a file, for Arrow too, and return its size and version.
+"""Opens local and remote paths by one call, for Arrow too, and returns their size and version.
 
 A remote file is looked at once per process, and read as the version that was seen then: what formats read after each
 other (a footer, then rows) belongs together or fails. Who plans a run compares versions; `forget` looks again.

@@ -1,4 +1,4 @@
-"""What a stage took, as numbers that can be added."""
+"""Measurements of a stage, as numbers that can be added."""
 
 from __future__ import annotations
 

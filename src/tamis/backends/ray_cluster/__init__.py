@@ -1,4 +1,4 @@
-"""What the executors on Ray have in common (ray_actor_pool, ray_data, xenna).
+"""The common parts of the executors on Ray (ray_actor_pool, ray_data, xenna).
 
 executor.py  RayExecutor: which cluster is used, and one of our own where there is none
 head.py      that cluster: `ray start --head` on this machine; keeper.py is the process that ends all of it

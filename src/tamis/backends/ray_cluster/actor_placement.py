@@ -1,4 +1,4 @@
-"""One actor on every node of the cluster, each with an agent below it.
+"""Places one actor on every node of the cluster, each with an agent below it.
 
 Replaced where it dies, added where a node joins.
 

@@ -1,4 +1,4 @@
-"""What a bounded sample says about data files. Used by `tamis inspect`; no printing here.
+"""Statistics of data files from a bounded sample, for `tamis inspect`; no printing here.
 
 JSONL: the head of the file and, where it can be entered anywhere (uncompressed), a few further places chosen by a fixed
 seed. Parquet: the first rows of a few row groups. Memory: one sampled piece at a time (at most the sample size).

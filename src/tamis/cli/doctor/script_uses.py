@@ -1,4 +1,4 @@
-"""What a script uses of NeMo Curator or of Tamis, read off its syntax.
+"""Finds the names of NeMo Curator and Tamis that a script uses, from its syntax.
 
 The script is never run, and nothing of it is imported.
 """

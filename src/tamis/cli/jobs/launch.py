@@ -1,4 +1,4 @@
-"""What surrounds a job while a command runs it: the executor, a dashboard, metrics, and alerts."""
+"""The services of a job while a command runs it: executor, dashboard, metrics and alerts."""
 
 from __future__ import annotations
 

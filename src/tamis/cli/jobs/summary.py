@@ -1,4 +1,4 @@
-"""What a run did, at its end: a table for people, one object for programs."""
+"""The summary of a finished run: a table for the terminal, one object for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command is ended from outside."""
+"""Signals that end a command."""
 
 from __future__ import annotations
 

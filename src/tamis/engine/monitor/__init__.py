@@ -1,1 +1,1 @@
-"""What is measured while a run is in progress, and the database it is written to."""
+"""Measurements of a run in progress, and the database they are written to."""

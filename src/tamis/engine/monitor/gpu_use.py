@@ -1,4 +1,4 @@
-"""How well a run used its GPUs: how busy they were once their workers were warm, and how often one was full.
+"""GPU utilisation of a run: how busy they were once their workers were warm, and how often one was full.
 
 Pure; the monitor tells it what it sees, and keeps `changed` in the run database, where report, dashboard and diff find
 it.

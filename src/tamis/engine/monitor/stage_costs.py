@@ -1,4 +1,4 @@
-"""What each stage has done and cost since the start of a run: documents, bytes, seconds, CPU, highest memory. Pure.
+"""Totals of each stage since the start of a run: documents, bytes, seconds, CPU, highest memory. Pure.
 
 Documents and seconds are those of the books; bytes, CPU and memory are added up from the reports of workers.
 """

@@ -1,4 +1,4 @@
-"""One run from beginning to end: what was asked for, what it reads, the loop, what it gives back.
+"""A run from start to end: settings, inputs, event loop, results.
 
 What it leaves: output/; what it may use: budget/.
 """

@@ -1,4 +1,4 @@
-"""What the workers of a run may use: the configuration of the supervisor, and the share of a node that joins."""
+"""Grants resources to workers: the configuration of the supervisor, and the share of a node that joins."""
 
 from __future__ import annotations
 

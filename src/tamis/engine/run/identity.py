@@ -1,4 +1,4 @@
-"""What a pipeline is, apart from how it is executed: used to refuse resuming with other stages.
+"""The identity of a pipeline, apart from how it is executed: used to refuse resuming with other stages.
 
 Parameters and source code count, also that of functions and classes of the same package which a stage uses
 (code_used.py); pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled

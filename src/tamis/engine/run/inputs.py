@@ -1,4 +1,4 @@
-"""What a job reads, before it is cut into partitions."""
+"""The inputs of a job, before they are cut into partitions."""
 
 from __future__ import annotations
 

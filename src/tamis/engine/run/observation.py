@@ -1,4 +1,4 @@
-"""What is recorded and shown while a run works: events, samples, the record of settings, progress.
+"""Observes a run while it works: events, samples, the record of settings, progress.
 
 Covers: the run database and the monitor that fills it, the summary of events (budget/outcome.py), leaks, the state that
 a progress display shows. Observing never fails a run: a full disk is reported by the run itself.

@@ -1,4 +1,4 @@
-"""What a run gives back to its caller: written files as tasks, or documents loaded when they are looked at."""
+"""The results of a run for its caller: written files as tasks, or documents loaded on access."""
 
 from __future__ import annotations
 

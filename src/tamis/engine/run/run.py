@@ -1,4 +1,4 @@
-"""One execution of a job: plan the output or resume it, open workers, have them do the work, close the run.
+"""An execution of a job: plan the output or resume it, open workers, drive the work, close the run.
 
 `Run` owns the parts, in the order in which they work: `OutputPlanner` (planning.py), `Observation` (observation.py),
 `Admission` (admission.py), `WorkSession` (session.py), `RunCloser` (closing.py). They share an `ExecutionContext`; each

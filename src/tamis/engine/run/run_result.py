@@ -1,4 +1,4 @@
-"""What a run reports to its caller: progress while it works, and its result."""
+"""Reports of a run to its caller: progress while it works, and its result."""
 
 from __future__ import annotations
 

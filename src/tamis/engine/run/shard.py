@@ -1,4 +1,4 @@
-"""One machine's part of a run: `3/16` is the fourth of sixteen stretches of the input, by its bytes. Pure.
+"""A machine's part of a run: `3/16` is the fourth of sixteen stretches of the input, by its bytes. Pure.
 
 The input files, in their order, are one long line of bytes; shard i of n is the part from i/n to (i+1)/n of it. Plain
 files are cut exactly there (a record belongs to the stretch that holds its first byte, as with partitions); a file that

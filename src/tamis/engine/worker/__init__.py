@@ -1,1 +1,1 @@
-"""What a worker does with a partition: read, apply the stages, write."""
+"""The work on a partition: read, apply the stages, write."""

@@ -1,4 +1,4 @@
-"""What the books say of dropped documents in addition to their number: bytes and examples.
+"""Details of dropped documents in the ledger, in addition to their number: bytes and examples.
 
 Bytes are those of the input records: a line of JSONL without its line break; of a Parquet file, where records have no
 bytes of their own, an even share of the decoded table. A document that a stage made has none, and segments of a split

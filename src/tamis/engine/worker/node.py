@@ -1,4 +1,4 @@
-"""Where a stage runs: what `setup_on_node` and `setup` are handed."""
+"""The description of node and worker that `setup_on_node` and `setup` receive."""
 
 from __future__ import annotations
 

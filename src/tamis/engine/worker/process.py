@@ -1,4 +1,4 @@
-"""What a worker does with one unit: read, run the segment's stages, write staged files, report.
+"""Processes one unit in a worker: read, run the segment's stages, write staged files, report.
 
 The same code runs in worker processes and in the in-process executor. It knows nothing of sockets, caps or commits:
 `send` passes a message to the supervisor, `wait` (feeding only) blocks until the supervisor wants the next block.

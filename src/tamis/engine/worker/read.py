@@ -1,4 +1,4 @@
-"""One unit's pieces as documents, with everything that could not become a document named.
+"""Reads the pieces of a unit as documents, and names everything that could not become a document.
 
 Covers: opening the right range of the right file, in the right format, inside a bound. Does not cover: which ranges
 (cursor) and what happens to them (process).

@@ -1,4 +1,4 @@
-"""One schema for all files of a run, whatever the cut into partitions.
+"""The schema of all files of a run, independent of the cut into partitions.
 
 Partitions see different values, so their types differ; the output has one type per column, the least that holds all.
 Columns read from JSON carry facts (tasks/columns/inference.py), because their Arrow types forget too much to be joined;

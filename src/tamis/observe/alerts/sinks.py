@@ -1,4 +1,4 @@
-"""Where alerts go: a log file, the terminal, a command, a webhook.
+"""Sinks of alerts: a log file, the terminal, a command, a webhook.
 
 Each delivers one alert now, or says why it could not.
 

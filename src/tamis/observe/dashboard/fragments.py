@@ -1,4 +1,4 @@
-"""What the page shows, in pieces that change one by one: HTML by the id of its place.
+"""The fragments of the page, which change one by one: HTML by element id.
 
 Everything from the run is escaped.
 """

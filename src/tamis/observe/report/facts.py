@@ -1,4 +1,4 @@
-"""What a report says, gathered from the run directory: manifest, settings, database, quarantine."""
+"""The facts of a report, gathered from the run directory: manifest, settings, database, quarantine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is expected of a run when it starts, and what the machine profile remembers when it ends.
+"""The forecast of a run when it starts, and the update of the machine profile when it ends.
 
 The numbers come from forecast/prediction.py; here they are gathered: conditions from the settings, earlier runs from
 the profile, and the shipped table where there are none.

@@ -1,4 +1,4 @@
-"""How the GPUs of this machine are shared out among the segments of a job, and the record of it.
+"""Division of the GPUs of this machine among the segments of a job, and the record of it.
 
 Called by run.py before work begins.
 """

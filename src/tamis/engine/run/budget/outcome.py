@@ -1,4 +1,4 @@
-"""What a run took, summed from its events: for the record of settings, the machine profile and the prediction. Pure."""
+"""The measured totals of a run, summed from its events: for settings, machine profile and prediction. Pure."""
 
 from __future__ import annotations
 

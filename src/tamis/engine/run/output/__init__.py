@@ -1,4 +1,4 @@
-"""What a run leaves: the run directory and its log, committed files, on disk or in a bucket.
+"""The output of a run: run directory, commit log, committed files, on disk or in a bucket.
 
 Shards becoming one run again.
 """

@@ -1,4 +1,4 @@
-"""Where the results of runs without a writer lie: folders that go when the program that made them ends.
+"""Temporary results of runs without a writer: folders that are removed when the program ends.
 
 Each is held by a lock on a file in it for as long as its program lives. What a killed program left is removed by the
 next one of the same user that makes such a folder.

@@ -1,4 +1,4 @@
-"""How a language is split into words, and the base class of filters that count words.
+"""Word segmentation by language, and the base class of filters that count words.
 
 Words are what `str.split()` gives, but for Chinese and Japanese, which have no spaces: jieba segments Chinese, MeCab
 with the dictionary unidic-lite Japanese; both come with the extra `lang`. A segmenter gets one line at a time, and of a
