@@ -81,7 +81,7 @@ def written(place: Path) -> list[int]:
     )
 
 
-RUN = ("run", "r.yaml", "--allow-module", "user_stages")
+RUN = ("run", "r.yaml", "--allow-module", "user_stages", "--file-size", "partition")
 
 
 def test_an_alert_reaches_a_command_the_log_the_terminal_and_the_database_and_stops_the_run(place: Path) -> None:

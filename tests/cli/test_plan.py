@@ -301,9 +301,10 @@ def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
         "  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: out\n"
     )
     done = tamis("plan", "bad.yaml", "--allow-module", "bad", "--memory", "512MB", "--probe-mb", "0.2", cwd=place)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (7, "")
     assert "stage 'bad (its setup)': RuntimeError: no setup" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.count("Traceback") == 1  # of the stage, not of Tamis
+    assert 'bad.py", line 9, in setup' in done.stderr
 
 
 def test_a_plan_goes_on_when_the_shell_that_began_it_is_gone(place: Path) -> None:

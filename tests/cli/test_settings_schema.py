@@ -59,11 +59,13 @@ def typed(setting: Setting, text: str) -> list[str]:
 def options_of(words: str, *arguments: str) -> JobOptions:
     """Return the options of a job that a command gets."""
     command = command_of(words)
-    (options,) = option_sets(command.function).values()
     values = command.read([*(["x"] * sum(p.required for p in command.arguments)), *arguments])
-    built = options.build({p.name: values[p.name] for p in options.parameters})
-    assert isinstance(built, JobOptions)
-    return built
+    built = [
+        options.build({p.name: values[p.name] for p in options.parameters})
+        for options in option_sets(command.function).values()
+    ]
+    (job_options,) = (options for options in built if isinstance(options, JobOptions))
+    return job_options
 
 
 def test_a_new_setting_has_a_value_here() -> None:

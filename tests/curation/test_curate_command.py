@@ -166,6 +166,7 @@ def test_the_plan_and_the_recipe_can_be_seen(made: Any) -> None:
     assert plan["passes"][0]["runs"] == [
         "text",
         "fineweb_quality",
+        "c4_text",
         "c4_quality",
         "gopher_quality",
         "gopher_repetition",
@@ -234,7 +235,7 @@ def test_an_option_changes_its_field_of_the_recipe_alone(tmp_path: Path) -> None
         load_recipe(recipe, overrides={"input": "in", "output": "out"})
     for option, message in (
         (["--split", "a/b=50,c=50"], "split: names are letters"),
-        (["--format", "xml"], "format: "),
+        (["--format", "xml"], "format must be one of arrow, jsonl"),
     ):
         wrong = tamis("curate", tmp_path / "in.jsonl", tmp_path / "no", *option)
         assert wrong.exit_code == 2

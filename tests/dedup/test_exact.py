@@ -174,7 +174,8 @@ def test_a_document_that_only_one_pass_could_read_is_kept_and_told(
         return real(self, batch)
 
     monkeypatch.setattr(DocumentHashes, "process", process)
-    result = run(source, tmp_path / "out")
+    workflow = RemoveExactDuplicates(str(tmp_path / "out"), str(source), max_source_loss=1)
+    result = workflow.run(InProcessExecutor(), memory="512MB", fail_fast=False)
     assert (result.status, result.summary["n_not_compared"], result.n_documents) == ("finished", 1, 29)
     assert docs[7]["id"] in [d["id"] for d in read(tmp_path / "out")]
 

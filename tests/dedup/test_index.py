@@ -362,10 +362,10 @@ def test_a_run_resumed_with_other_memory_decides_again(tmp_path: Path, monkeypat
     workflow = RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(source), max_source_loss=1)
     whole = SolverLauncher.solve
 
-    def interrupted(self: Any, steps: list[Any], records: list[str]) -> None:
+    def interrupted(self: Any, steps: list[Any], records: list[str], label: str) -> None:
         if any(isinstance(step, CompareCandidates) for step in steps):
             raise KeyboardInterrupt
-        whole(self, steps, records)
+        whole(self, steps, records, label)
 
     with monkeypatch.context() as patched:
         patched.setattr(SolverLauncher, "solve", interrupted)

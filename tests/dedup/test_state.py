@@ -20,12 +20,13 @@ from tamis.dedup.solver_task import (
 )
 from tamis.dedup.state import FirstPass, IndexPin, IndexPins, State, Summary
 from tamis.errors import RunConflict, UsageError
+from tamis.formats.input_files.skipped import SkippedEntry
 
 
 def test_values_are_read_as_they_were_written(tmp_path: Path) -> None:
     state = State(str(tmp_path))
     assert state.first_pass.read() is None
-    first = FirstPass(7, 1, False, [{"reason": "no text", "n": 2}])
+    first = FirstPass(7, 1, False, [SkippedEntry("no text", 2, [])])
     state.first_pass.write(first)
     assert state.first_pass.read() == first
     pins = IndexPins([IndexPin("index/entry", "index/entry/records.arrow", 100, 20, 3)])

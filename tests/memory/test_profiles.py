@@ -99,7 +99,7 @@ def test_list_shows_profiles_and_nothing_else():
     (folder / "000000000000-a.json").write_text(json.dumps({}))
     (folder / "notes.txt").write_text("")
     here = profiles.machine_id()
-    assert sorted((p.key, p.machine == here, p.is_here) for p in profiles.list_profiles()) == [
+    assert sorted((p.key, p.machine == here, p.is_this_machine) for p in profiles.list_profiles()) == [
         ("a", False, False),
         ("a", True, True),
         ("b", True, True),

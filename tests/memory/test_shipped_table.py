@@ -67,5 +67,5 @@ def test_the_tables_of_the_documentation_are_these() -> None:
         for name, c in CLASSIFIERS.items()
     ]
     assert [row for row in rows if row not in page] == []
-    tables = page.partition("## The starting tables")[2]
+    tables = page.partition("## Look up the starting tables")[2]
     assert len([line for line in tables.splitlines() if line.startswith("|")]) == len(rows) + 4

@@ -175,7 +175,7 @@ def test_two_runs_side_by_side_on_a_page(source: Path, tmp_path: Path) -> None:
         '<td>kept</td><td>word_count</td><td class="n">1</td>',
     ):
         assert row in page
-    assert "min_words was 2 and is 3" in page
+    assert "min_words 2 -&gt; 3" in page
     records = [load_run_record(f"{folder}/_tamis") for folder in (first, second)]
     assert all(f"<b>{record.seconds:,.1f} s</b>" in page for record in records if record is not None)
     shown = json.loads(CliRunner().invoke(app, ["diff", first, second, "--html", "--json"]).stdout)

@@ -14,7 +14,7 @@ import pytest
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.cli.runs import top
-from tamis.cli.runs.top import _look, lines_of
+from tamis.cli.runs.top import _read_state, lines_of
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.engine.monitor.database import _SCHEMA, RunDatabase
 from tamis.engine.run_record import RunRecorder
@@ -200,7 +200,7 @@ def test_the_passes_of_a_deduplication(tmp_path: Path) -> None:
             recorder.advance({"phase": "equal texts", "share": 0.5})
             recorder._write()
             said = CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--once"])
-            live = _look(run_dir, None)
+            live = _read_state(run_dir, None)
     assert live.status == "running"
     assert [p.status for p in live.record.passes] == ["finished", "running", "waiting"]  # type: ignore[union-attr]
     # 20 s for a weight of 1.1: half of 0.2 in no time so far, and 0.6 at that pace.
@@ -210,12 +210,12 @@ def test_the_passes_of_a_deduplication(tmp_path: Path) -> None:
     assert lines[1].startswith("  [x] reading documents, making keys ")
     assert lines[2].startswith(f"  [>] {'deciding which ones go':<50s}   50%")
     assert lines[3] == "  [ ] removing duplicates"
-    assert _look(run_dir, None).status == "running"  # it was closed without an end a moment ago
+    assert _read_state(run_dir, None).status == "running"  # it was closed without an end a moment ago
     record = json.loads((run_dir / "run.json").read_text())
     (run_dir / "run.json").write_text(json.dumps({**record, "updated_at": time.time() - 60}))
-    assert _look(run_dir, None).status == "stopped"
+    assert _read_state(run_dir, None).status == "stopped"
     with locked(run_dir / "dedup.lock", "busy"):
-        assert _look(run_dir, None).status == "running"
+        assert _read_state(run_dir, None).status == "running"
 
 
 def test_a_search_for_duplicates_that_ended(tmp_path: Path) -> None:
@@ -223,21 +223,21 @@ def test_a_search_for_duplicates_that_ended(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     search = RemoveExactDuplicates(input_path=str(tmp_path / "in.jsonl"), output_path=out, perform_removal=False)
     search.run(InProcessExecutor(), progress=False)
-    assert _look(tmp_path / "out/_tamis", None).status == "finished"
+    assert _read_state(tmp_path / "out/_tamis", None).status == "finished"
 
 
 def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "out/_tamis", seconds=1, ended_at=1000.0)
-    assert _look(run_dir, None).status == "stopped"
+    assert _read_state(run_dir, None).status == "stopped"
     with locked(run_dir / "lock", "busy"):
-        assert _look(run_dir, None).status == "running"
+        assert _read_state(run_dir, None).status == "running"
 
 
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
     run_dir = make_run(tmp_path / "out/_tamis", seconds=1)
     states = iter([LiveRun(status=s) for s in ("no samples yet", "running", status)])
-    monkeypatch.setattr(top, "_look", lambda folder, scratch: next(states))
+    monkeypatch.setattr(top, "_read_state", lambda folder, scratch: next(states))
     monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(top.sys, "stdout", Terminal())
     top.top(str(run_dir.parent))
@@ -264,8 +264,8 @@ def test_a_deduplication_that_goes_on_is_at_work_before_its_pass_is(tmp_path: Pa
     run_dir = tmp_path / "out/_tamis"
     make_run(run_dir / "dedup/keys-0/_tamis", seconds=1, ended_at=1000.0)
     with locked(run_dir / "dedup.lock", "busy"):
-        assert _look(run_dir, None).status == "running"
-    assert _look(run_dir, None).status == "stopped"
+        assert _read_state(run_dir, None).status == "running"
+    assert _read_state(run_dir, None).status == "stopped"
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.cli.jobs.run import explained
+from tamis.cli.jobs.run import with_stage_failure
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.schema import EventKind
@@ -147,25 +147,27 @@ def test_damage_has_a_message(run_dir: Path) -> None:
     assert "run.sqlite cannot be read" in text
     with pytest.raises(SeriesError):
         open_series(run_dir)
-    assert str(explained(TamisError("it failed"), str(run_dir), 0.0)) == "it failed"
+    assert str(with_stage_failure(TamisError("it failed"), str(run_dir), 0.0)) == "it failed"
 
 
 def test_the_last_failure_of_a_run_is_told_where_its_database_can_be_read(tmp_path: Path) -> None:
-    assert str(explained(TamisError("it failed"), str(tmp_path / "gone"), 0.0)) == "it failed"
+    assert str(with_stage_failure(TamisError("it failed"), str(tmp_path / "gone"), 0.0)) == "it failed"
     db = RunDatabase(str(tmp_path / "run.sqlite"))
     db.event(EventKind.FAILED, {"kind": "error", "stage": "first", "error": "ValueError: old"})
     db.event(EventKind.FAILED, {"kind": "error", "stage": "rules", "error": "ValueError: no"})
     db.event(EventKind.FAILED, {"kind": "memory", "stage": "other", "error": "not enough"})
     db.close()
-    told = explained(TamisError("it failed"), str(tmp_path), 0.0, ["more"])
+    told = with_stage_failure(TamisError("it failed"), str(tmp_path), 0.0, ["more"])
     assert str(told).splitlines() == [
         "it failed",
         "the last failure: stage 'rules': ValueError: no",
         f"the log: {tmp_path / 'worker.log'}",
         "more",
     ]
-    assert "the last failure" not in str(explained(TamisError("it failed: ValueError: no"), str(tmp_path), 0.0))
-    assert str(explained(TamisError("it failed"), str(tmp_path), time.time() + 60)) == "it failed"
+    assert "the last failure" not in str(
+        with_stage_failure(TamisError("it failed: ValueError: no"), str(tmp_path), 0.0)
+    )
+    assert str(with_stage_failure(TamisError("it failed"), str(tmp_path), time.time() + 60)) == "it failed"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_events_that_make_no_sense_do_no_harm(tmp_path: Path, data: str) -> None
     with sqlite3.connect(tmp_path / "run.sqlite") as there:
         there.execute("INSERT INTO events VALUES (?, 'failed', ?)", (1e9, data))
     there.close()
-    assert str(explained(TamisError("it failed"), str(tmp_path), 0.0)).startswith("it failed")
+    assert str(with_stage_failure(TamisError("it failed"), str(tmp_path), 0.0)).startswith("it failed")
 
 
 def test_an_unfinished_run(tmp_path: Path) -> None:

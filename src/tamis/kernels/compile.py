@@ -131,6 +131,8 @@ def make(group: str, level: CpuLevel, folder: Path, frugal: bool = True, done: D
             check(group, level, candidate)
     path = folder / library.file_name(group)
     cache.keep(path, data)
+    if library.BUILT in path.parents:
+        path.chmod(0o644)  # part of the installed package, which other users may run
     return path
 
 
@@ -219,8 +221,10 @@ def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple
 def _load_compiler() -> None:
     """Import numba and have it compile something, so that processes forked from this one need not."""
     _leave_scipy_out()
+    from tamis.kernels.building.codegen import collect_only
     from tamis.kernels.language import jit
 
+    collect_only()
     jit.warm_up()
     gc.freeze()
 

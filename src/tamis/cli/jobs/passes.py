@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
-from tamis.cli.jobs.summary import cost_line
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
 from tamis.cli.terminal.show import count, print_json, print_lines, print_table, report_failure
@@ -144,6 +143,8 @@ def attended(
 
 # -- the summary ------------------------------------------------------------------------------------------------------
 def print_documents(about: dict[str, Any], result: Any) -> None:
+    from tamis.cli.jobs.summary import cost_line
+
     if "n_segments" in about:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
         print_lines([joined, cost_line(about), f"output: {about['output']}"])
@@ -191,6 +192,8 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
 
 def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
     """Print the table, the resources used, the location of the output, and where the results are `listed`."""
+    from tamis.cli.jobs.summary import cost_line
+
     n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
     rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
     rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []

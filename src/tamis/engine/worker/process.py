@@ -171,14 +171,18 @@ class UnitRunner:
             or unit.n_failures
             or failed.stage in self._passed
             or self.config.fail_fast is not None
+            or isinstance(failed.cause, FormatError)
         ):
             return failed.n_failed_alone
         alone = try_alone(self.job.stages[self.job.labels.index(failed.stage)], failed.stage, tasks)
         return alone.n_failed_alone if alone is not None else 0
 
     def _passes_on(self, cause: BaseException) -> bool:
-        """Return True if an exception of a stage is to reach the caller of the run."""
-        if not self._inline or is_memory_failure(cause):
+        """Return True if an exception of a stage is to reach the caller of the run.
+
+        Input that turns out to be unreadable when a stage asks for it is no mistake of the stage.
+        """
+        if not self._inline or is_memory_failure(cause) or isinstance(cause, FormatError):
             return False
         return self.config.fail_fast is not False or is_debugger_exit(cause)
 

@@ -29,11 +29,9 @@ if COMPILING:
     import numba
     from numba.extending import intrinsic as _numba_intrinsic
 
-    from tamis.kernels.building.codegen import collect_only
     from tamis.kernels.building.emit import Compiled
     from tamis.kernels.language.types import Array, Scalar
 
-    collect_only()
     _njit: Any = numba.njit
     FLAGS = named(tamis.kernels.compiling.level).flags
     compiled: list[Compiled] = []  # by this process

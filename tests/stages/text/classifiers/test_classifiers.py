@@ -905,7 +905,7 @@ def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path
     weights = bytearray((tmp_path / "m/model.safetensors").read_bytes())
     weights[-1] ^= 1
     (tmp_path / "m/model.safetensors").write_bytes(weights)
-    assert any("model files was" in told for told in differences(before, described()))
+    assert any("model files changed" in told for told in differences(before, described()))
 
 
 def test_another_adapter_is_another_model(folders: dict[str, Path], tmp_path: Path) -> None:
