@@ -75,7 +75,7 @@ def test_an_edited_source_has_another_library(tmp_path: Path, monkeypatch: pytes
         for path, changed in [
             ("records/hash128.py", [True, True, True]),  # needed by all, which may call it
             ("language/jit.py", [True, True, True]),
-            ("building/emit.py", [True, True, True]),
+            ("building/codegen.py", [True, True, True]),
             ("text/url_stats.py", [False, True, False]),
             ("text/_unicode.py", [False, True, True]),  # helpers with an underscore go into other groups too
             ("sketch/sorting.py", [False, False, True]),

@@ -57,7 +57,7 @@ class ProgressDisplay:
     """Takes the states of a run (see engine/run/run.py) and shows them. Use as a context manager."""
 
     def __init__(self, quiet: bool = False, inline: bool = False) -> None:
-        """`inline`: stages use the same terminal, so that no line of it can be written over."""
+        """Show a run. `inline`: stages use the same terminal, so that no line of it can be written over."""
         self._quiet, self._inline = quiet, inline
         self._rates = ProgressRates()
         self._live: LiveLine | None = None

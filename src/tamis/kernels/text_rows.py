@@ -84,7 +84,7 @@ class _Made:
         self._data = np.empty(n_bytes, np.uint8)
 
     def put(self, source: StringBuffers, starts: NDArray[np.int64], to: Any) -> None:
-        """Values that begin there in the source, to these rows."""
+        """Write the values that begin there in the source to these rows."""
         copy_spans(source.data, starts, self._lens[to], self._data, self._offsets[:-1][to])
 
     def array(self) -> pa.Array:

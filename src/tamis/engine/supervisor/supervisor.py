@@ -37,7 +37,7 @@ from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.recovery import Recovery
 from tamis.engine.supervisor.retry_policy import RetryPolicy, judge_death
 from tamis.engine.supervisor.shutdown import Shutdown
-from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunStatus, Worker, WorkerState
+from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunState, Worker, WorkerState
 from tamis.engine.supervisor.units import Mode, Rewrite, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
@@ -69,7 +69,7 @@ class Supervisor:
         """Create a supervisor. `orders` of alerts in an earlier sampling step stay in force."""
         self.config = config
         self.schema = ""  # of the whole output, once `join_schemas` is through
-        self.status = RunStatus()
+        self.status = RunState()
         orders = orders if orders is not None else AlertOrders()
         workers: dict[int, Worker] = {}
         self.arbiter = MemoryArbiter(config, predictors, workers)

@@ -62,7 +62,7 @@ from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, accoun
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
-from tamis.engine.worker.sending import send_outputs
+from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.record_index import RecordIndex
@@ -89,7 +89,7 @@ class UnitRunner:
     """Stages of a job, set up once per worker and segment."""
 
     def __init__(self, job: Job, config: WorkerConfig, inline: bool = False) -> None:
-        """`inline`: in the caller's process, to which exceptions of stages are passed on."""
+        """Prepare for a job. `inline`: in the caller's process, to which exceptions of stages are passed on."""
         self.job, self.config, self._inline = job, config, inline
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()

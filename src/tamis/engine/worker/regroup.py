@@ -72,7 +72,7 @@ class _Parts:
     """The new files, of which one is open."""
 
     def __init__(self, cuts: Sequence[int], about: StagedFile, spec: OutputSpec) -> None:
-        """`about`: what all of them have in common."""
+        """Start without parts. `about`: what all of them have in common."""
         self._cuts, self._about, self._spec = list(cuts), about, spec
         self._offset = 0  # of the next record, in bytes of records
         self._made: list[StagedFile] = []

@@ -1,6 +1,6 @@
 """Compiled kernels, loaded from shared libraries and called by ctypes, without numba.
 
-See building/emit.py for the arguments.
+See building/codegen.py for the arguments.
 """
 
 from __future__ import annotations

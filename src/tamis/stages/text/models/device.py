@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis._lazy import torch
-from tamis.memory.device_limits import DeviceLimit, DeviceMemory, is_device_full, limit_torch
-from tamis.memory.gpu_lock import GpuLock
+from tamis.memory.device_limits import DeviceLimit, DeviceMemory, GpuLock, is_device_full, limit_torch
 from tamis.stages.text.models.batching import Shape, TokenBatch, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory

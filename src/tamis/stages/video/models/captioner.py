@@ -2,7 +2,8 @@
 
 Any model of transformers that answers about images.
 
-Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of images. Answers are
+Qwen2-VL and Qwen2.5-VL see a window as a video, in patches made by `patches_of` (numpy: the library's own
+way needs torchvision), Qwen3-VL and all others as a row of images. Answers are
 the likeliest ones, word by word, so that the same clip gets the same caption every time.
 """
 
@@ -17,12 +18,12 @@ from tamis._lazy import np, torch
 from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.pretrained import from_pretrained
-from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.models.writer import ChatModel
 from tamis.video.windows import fit_sides
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
 
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
 _AS_VIDEO = ("qwen2_vl", "qwen2_5_vl")
@@ -146,3 +147,21 @@ def find_model(
     if variant in known:
         return folders.open_folder(model_folder(model_dir, known[variant], default_dir, find=find))
     return folders.open_folder((find or folders.fetch)(variant))
+
+
+def patches_of(
+    frames: np.ndarray[Any, Any], patch: int, merge: int, together: int, mean: Any, std: Any
+) -> tuple[np.ndarray[Any, Any], tuple[int, int, int]]:
+    """Return patches of frames in float32, and the grid (frames, rows, columns).
+
+    Patches are [n, 3 * together * patch * patch]. Frames are uint8 [T, H, W, 3] whose sides are multiples of patch *
+    merge. The last frame is repeated if their number is no multiple of `together`.
+    """
+    pixels = (frames.astype(np.float32) / 255.0 - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+    if extra := -len(pixels) % together:
+        pixels = np.concatenate([pixels, np.repeat(pixels[-1:], extra, 0)])
+    t, high, wide = len(pixels) // together, pixels.shape[1] // patch, pixels.shape[2] // patch
+    planes = pixels.transpose(0, 3, 1, 2)
+    cut = planes.reshape(t, together, 3, high // merge, merge, patch, wide // merge, merge, patch)
+    flat = cut.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(t * high * wide, 3 * together * patch * patch)
+    return np.ascontiguousarray(flat), (t, high, wide)
