@@ -26,7 +26,7 @@ from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.errors import Incomplete, RunConflict, StoreError, TamisError, UsageError
 from tamis.hints import command
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, Task
 from tamis.terminal import printable
@@ -63,11 +63,11 @@ def execute(
         job,
         initial_tasks,
         chosen.blocksize,
-        os.path.join(local_output_dir(output), "_tamis", "initial"),
+        os.path.join(run_dir_of(output), "initial"),
         everything,
         chosen.scratch,
     )
-    run_dir = os.path.join(local_output_dir(output), "_tamis")
+    run_dir = run_dir_of(output)
     with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
         run = Run(
             job,

@@ -46,6 +46,7 @@ from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
 from tamis.stores import options as stores
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_references import remove_referenced_below
 
 if TYPE_CHECKING:
@@ -388,7 +389,7 @@ class CurationRun:
             return
         folder = os.path.join(self.work_path, "scores")
         files.own_folder(folder, _FRESH)
-        passes = [os.path.join(group.workflow.work.path, "keys-0", "_tamis") for group in self.groups]
+        passes = [run_dir_of(os.path.join(group.workflow.work.path, "keys-0")) for group in self.groups]
         task = ScoresTask(passes, self.output.run_dir)
         self.runner.run_task(folder, task, "tamis.curation.scores", "scores")
 

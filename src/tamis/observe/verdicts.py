@@ -17,7 +17,7 @@ from tamis._lazy import pa, pc
 from tamis.engine import schema
 from tamis.engine.schema import RecordedRule, RunPlan
 from tamis.errors import UsageError
-from tamis.stores.run_locations import fetch_run_dir
+from tamis.stores.run_locations import fetch_run_dir, run_dir_of
 
 AT_LEAST, AT_MOST = "at least", "at most"
 _OFFSET = re.compile("[0-9]{1,18}")
@@ -125,7 +125,7 @@ def side_of_name(name: str) -> str:
 def run_folder(output: str) -> Path:
     """Return the run directory of an output folder (or the folder itself, if it is one)."""
     path = Path(fetch_run_dir(output))
-    for folder in (path / "_tamis", path):
+    for folder in (Path(run_dir_of(path)), path):
         if (folder / "plan.json").exists():
             return folder
     raise UsageError(f"{output} holds no run of Tamis (no _tamis/plan.json in it); give the output folder of a run")

@@ -24,7 +24,7 @@ from tamis.cli.parsing.options import LAUNCH, LaunchOptions
 from tamis.engine.run.settings import SETTINGS, Setting, SettingValue
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.options import command_line_options, parse_options
-from tamis.stores.run_locations import fetch_run_dir
+from tamis.stores.run_locations import fetch_run_dir, run_dir_of
 
 FILE = "command.json"
 _VERSION = 2
@@ -110,7 +110,7 @@ def load(output: str) -> SavedCommand:
     from tamis.engine.run.output.directory import check_run_dir
 
     output = fetch_run_dir(output)
-    path = os.path.join(output, "_tamis", FILE)
+    path = os.path.join(run_dir_of(output), FILE)
     check_run_dir(os.path.dirname(path))
     try:
         with open(path, "rb") as file:
@@ -128,7 +128,7 @@ def load(output: str) -> SavedCommand:
 
 def _no_command(output: str) -> UsageError:
     """Return the error for an output without a command: what to do depends on what made it."""
-    run_dir = os.path.join(output, "_tamis")
+    run_dir = run_dir_of(output)
     if any(os.path.exists(os.path.join(run_dir, name)) for name in _DEDUP):
         return UsageError(
             f"{output} is the output of a deduplication, a curation from Python or joining; run the same command "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
 from tamis.sizes import format_size
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -41,7 +40,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
     as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
-    run_dir = os.path.join(local_output_dir(output), "_tamis")
+    run_dir = run_dir_of(output)
     raised: dict[str, Any] = {}
     try:
         with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):

@@ -23,6 +23,7 @@ from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, ReplayCounts
 from tamis.errors import FormatError
 from tamis.formats.jsonl.record_index import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_files import open_to_write, resolve
 from tamis.stores.urls import path_text
 
@@ -44,7 +45,7 @@ Array = np.ndarray[Any, Any]
 
 def write_tables_of_steps(step: WriteReplayTables, run: SolverRun) -> None:
     """Write the tables of what the steps of the first pass dropped."""
-    run_dir, folder = run.path(os.path.join("keys-0", "_tamis")), run.path(REPLAY_FOLDER)
+    run_dir, folder = run_dir_of(run.path("keys-0")), run.path(REPLAY_FOLDER)
     counts = write_remembered(run_dir, step.labels, folder, run.paths(), step.judges, run.path("known"))
     run.state.replay_counts.write(counts)
 

@@ -22,7 +22,7 @@ from tamis.errors import UsageError
 from tamis.memory import meter
 from tamis.sizes import check_integer
 from tamis.stages.video.video_stage import SPAN, VideoStage, good_rows, plain_rows
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_bucket, is_remote, path_of, split_s3
 from tamis.tasks import DocumentBatch
 from tamis.video.cutting import COPY, copy_cut
@@ -33,7 +33,7 @@ from tamis.video.opening import VideoFault
 _PART = ".part"
 _MOST_NAME_BYTES = 220  # file systems take 255, and endings are appended
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
-_SENT = "_tamis/clips-being-sent"  # folder of files until they are in a bucket
+_SENT = "clips-being-sent"  # in the run directory: files until they are in a bucket
 _VIDEO_FACTS = (
     "size_bytes",
     "duration_s",
@@ -94,8 +94,12 @@ class ClipFilesStage(VideoStage):
 
         Files that other nodes and shards are writing here at the moment are not removed.
         """
-        for subfolder in (_SENT,) if is_bucket(self.output_path) else _FOLDERS:
-            for folder, _, names in os.walk(os.path.join(local_output_dir(self.output_path), subfolder)):
+        if is_bucket(self.output_path):
+            folders = [os.path.join(run_dir_of(self.output_path), _SENT)]
+        else:
+            folders = [os.path.join(self.output_path, name) for name in _FOLDERS]
+        for top in folders:
+            for folder, _, names in os.walk(top):
                 for name in names:
                     if _is_unfinished(name):
                         files.remove(os.path.join(folder, name))
@@ -298,7 +302,7 @@ class _Written:
 
     def new(self, final: str) -> str:
         """Return a path to write to, in the folder of the final one; for a bucket in the local folder of the run."""
-        folder = os.path.dirname(final) if self._bucket is None else os.path.join(local_output_dir(self._output), _SENT)
+        folder = os.path.dirname(final) if self._bucket is None else os.path.join(run_dir_of(self._output), _SENT)
         os.makedirs(folder, exist_ok=True)
         part = files.unguessable(folder, f".{os.path.basename(final)[:40]}.{_writer()}.") + _PART
         self._parts[final] = part
