@@ -12,7 +12,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.forecast import profiles, ranges
-from tamis.forecast.prediction import Conditions, RunMeasurement, predict
+from tamis.forecast.prediction import Conditions, RunMeasurement, parse_prediction, predict
 from tamis.forecast.ranges import FIGURES, KEPT, PROBE, PROFILE, SHIPPED, TABLE, Ranges, percentile
 from tamis.memory.predictor import Predictor
 
@@ -108,7 +108,7 @@ def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
         assert 0.85 <= sum(held[name]) / len(held[name]) <= 0.98, (name, sum(held[name]))
 
 
-def prediction(peak: float = 100.0, **more: Any) -> dict[str, Any]:
+def prediction(peak: float = 100.0, **more: Any) -> Any:
     span = {"low": 80.0, "expected": 100.0, "high": 150.0, "measured": peak, "inside": True}
     return {
         "kind": PROFILE,
@@ -119,7 +119,11 @@ def prediction(peak: float = 100.0, **more: Any) -> dict[str, Any]:
 
 
 def test_a_run_is_remembered_in_spreads_from_the_centre(kept: Path) -> None:
-    ranges.learn(prediction(100 * math.exp(0.25), seconds={"measured": 2.0, "inside": False}))
+    ranges.learn(
+        prediction(
+            100 * math.exp(0.25), seconds={"low": 0, "expected": 1, "high": 1.5, "measured": 2.0, "inside": False}
+        )
+    )
     found = ranges.load()
     assert found.off == {"peak_bytes": {PROFILE: [0.5]}, "seconds": {PROFILE: [0.0]}}
     assert found.coverage() == {"peak_bytes": [1, 1], "seconds": [0, 1]}
@@ -130,20 +134,20 @@ def test_a_run_is_remembered_in_spreads_from_the_centre(kept: Path) -> None:
         {"centres": {"peak_bytes": [1.0]}},
         {"centres": {"peak_bytes": [0.0, "a"]}},
     ):
-        ranges.learn({**prediction(), **damage})
+        ranges.learn(parse_prediction({**prediction(), **damage}))
     assert ranges.load() == found
 
 
 def test_a_plan_after_a_probe_is_compared_with_its_run_once(kept: Path) -> None:
-    asked = {"budget_bytes": 9, "n_workers": 2, "input_bytes": 5}
-    ranges.plan_of("key", {**prediction(), "kind": PROBE, "conditions": asked})
+    asked = Conditions(9, 2, 0, 0, 0, 5, 5, 0)
+    ranges.plan_of("key", {**prediction(), "kind": PROBE, "conditions": vars(asked)})
     assert ranges.planned("other", asked) is None
     found = ranges.planned("key", asked)
     assert found is not None
     assert found["kind"] == PROBE
     assert ranges.planned("key", asked) is None
-    ranges.plan_of("key", {**prediction(), "conditions": asked})
-    assert ranges.planned("key", {**asked, "n_workers": 1}) is None  # another run than the planned one
+    ranges.plan_of("key", {**prediction(), "conditions": vars(asked)})
+    assert ranges.planned("key", replace(asked, n_workers=1)) is None  # another run than the planned one
     for i in range(30):
         ranges.plan_of(f"key-{i}", prediction())
     assert len(ranges.load().planned) == 20

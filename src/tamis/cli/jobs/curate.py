@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
@@ -143,12 +143,12 @@ def execute(request: Request) -> dict[str, Any]:
 class _SaveFirst:
     """Shows states of progress. At the first one the output belongs to this call, and the command is saved there."""
 
-    show: Callable[[dict[str, Any]], None]
+    show: Progress
     request: Request
     run_dir: str
     is_saved: bool = False
 
-    def __call__(self, state: dict[str, Any]) -> None:
+    def __call__(self, state: ProgressState) -> None:
         if not self.is_saved:
             command_file.save(self.request, self.run_dir)
             self.is_saved = True

@@ -10,6 +10,7 @@ from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
 from tamis.cli.terminal.show import count, print_json, print_lines, print_table, report_failure
+from tamis.engine.progress import Progress
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
@@ -115,7 +116,7 @@ def _report_workflow(result: Any, workflow: Any, as_json: bool) -> None:
 @contextlib.contextmanager
 def attended(
     run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch
-) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
+) -> Iterator[tuple[BaseExecutor | None, Progress, Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
     Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.

@@ -20,6 +20,7 @@ from tamis.cli.jobs.request import Request, run_dir_of_pipeline
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
+from tamis.engine.progress import ProgressState
 from tamis.errors import RunConflict, StageError, TamisError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def execute_pipeline(
     shown, began_s = ProgressDisplay(quiet, executor.is_inline), time.time()
     watch = make_watch(alerts or AlertOptions(), settings, run_dir, pipeline.name, shown.note)
 
-    def observe(state: dict[str, Any]) -> None:
+    def observe(state: ProgressState) -> None:
         if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
             on_start(run_dir)
         shown.show(state)

@@ -24,8 +24,10 @@ import tamis
 from tamis.cli.jobs.command_file import decode_job, encode_job
 from tamis.cli.jobs.jobs import Consent
 from tamis.cli.jobs.request import Request, reader_formats, redirect
+from tamis.engine.progress import ProgressState
 from tamis.engine.run.settings import SETTINGS
 from tamis.errors import BudgetError, TamisError
+from tamis.forecast.prediction import Prediction
 from tamis.memory.kill_tree import end_within
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Trial:
     n_documents: int = 0
     n_written: int = 0
     counters: dict[str, int] = field(default_factory=dict)
-    prediction: dict[str, Any] = field(default_factory=dict)
+    prediction: Prediction = field(default_factory=Prediction)
 
 
 def copy_heads(
@@ -151,7 +153,7 @@ def run_trial(request: Request, paths: list[str], output: str, how: dict[str, An
 
     began_s: list[float] = []  # when the first partition was given out
 
-    def watch(state: dict[str, Any]) -> None:
+    def watch(state: ProgressState) -> None:
         if parent is not None and os.getppid() != parent:  # the process that wants the result has ended
             raise KeyboardInterrupt
         if state["phase"] == "working" and not began_s:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypedDict
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
@@ -410,6 +410,16 @@ def _normalized(kind: Kind, value: Any) -> SettingValue:
 
 
 # -- the record of one run --------------------------------------------------------------------------------------------
+class SettingEntry(TypedDict):
+    """An entry of settings.json: a setting, who chose its value (see `Record`), why, and the underlying figures."""
+
+    name: str
+    value: Any
+    chosen_by: str
+    why: str
+    evidence: dict[str, Any]
+
+
 @dataclass
 class Record:
     """Every memory-related setting of a run: its value, who chose it, why, and the underlying figures.
@@ -418,7 +428,7 @@ class Record:
     runs), adaptation (changed by the run itself), default.
     """
 
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    entries: list[SettingEntry] = field(default_factory=list)
 
     def amend(self, name: str, more: str, evidence: Mapping[str, Any]) -> None:
         """Add to what was noted what the run made of it."""

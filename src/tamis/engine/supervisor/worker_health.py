@@ -6,10 +6,8 @@ leaves.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tamis.engine.messages import Done, Vitals
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, LeakReport
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.handles import Handles
 from tamis.engine.supervisor.leakage import Leakage
@@ -28,9 +26,9 @@ class WorkerHealth:
         self._arbiter = arbiter
 
     @property
-    def leaks(self) -> list[dict[str, Any]]:
+    def leaks(self) -> list[LeakReport]:
         """Leaks found so far, of memory and of descriptors and threads."""
-        return self.leakage.leaks + self.handles.leaks
+        return [*self.leakage.leaks, *self.handles.leaks]
 
     def before_unit(self, worker: Worker, unit: Unit) -> None:
         """Have a unit probed if its worker is suspected of a leak."""

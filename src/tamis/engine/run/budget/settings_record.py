@@ -6,8 +6,7 @@ What the run changes by itself later is added at its end (outcome.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tamis.engine.job import Job
 from tamis.engine.run.budget.shares import (
@@ -22,6 +21,7 @@ from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES, Config
 from tamis.engine.workers_interface import ServerMemory
+from tamis.forecast.prediction import Prediction
 from tamis.memory.budget import Budget, describe_limits
 from tamis.memory.machine import free_bytes
 from tamis.memory.predictor import Predictor
@@ -181,7 +181,7 @@ def note_models(record: Record, predictors: Sequence[Predictor], from_profile: S
         )
 
 
-def note_prediction(record: Record, prediction: Mapping[str, Any]) -> None:
+def note_prediction(record: Record, prediction: Prediction) -> None:
     peak = prediction["peak_bytes"]
     record.note(
         "predicted peak",
