@@ -100,9 +100,9 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
             exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
         raise
     if reported and not (executor.is_part and not result.exit_code):  # the workflow leaves that of the whole
-        kept = os.path.join(run.dir.path, "report.html")
-        is_there = result.status == "already" and os.path.exists(kept)
-        result.report = kept if is_there else leave_report(run.dir.path)
+        report = os.path.join(run.dir.path, "report.html")
+        is_reported = result.status == "already" and os.path.exists(report)
+        result.report = report if is_reported else leave_report(run.dir.path)
         with contextlib.suppress(StoreError):  # the run is finished, whatever becomes of its page
             run.dir.keep_files("report.html")
     return result

@@ -371,12 +371,12 @@ class CurationRun:
         manifest = run.read_manifest()
         if not self.groups or manifest is None:
             return
-        known = {(table["stage"], table["name"]) for table in manifest.histograms}
+        tables = {(table["stage"], table["name"]) for table in manifest.histograms}
         for group in self.groups:
             earlier = RunDir(os.path.join(group.workflow.work.path, "keys-0")).read_manifest() or Manifest()
             for table in earlier.histograms:
-                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in known:
-                    known.add(key)
+                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in tables:
+                    tables.add(key)
                     manifest.histograms.append(table)
         run.write_manifest(manifest)
         database = RunDatabase(os.path.join(run.path, "run.sqlite"))

@@ -219,8 +219,10 @@ class PassRunner:
     def plan(self, labels: Sequence[str], weights: Mapping[str, float] | None = None) -> None:
         """Record which passes are to come, in order. `weights`: of those whose work is not that of their kind."""
         if self.session.recorder is not None:
-            known = weights or {}
-            self.session.recorder.plan([planned_pass(label, self._scope, known.get(label)) for label in labels])
+            planned_weights = weights or {}
+            self.session.recorder.plan(
+                [planned_pass(label, self._scope, planned_weights.get(label)) for label in labels]
+            )
 
     @contextlib.contextmanager
     def _recorded(self, label: str) -> Iterator[Progress]:

@@ -107,7 +107,7 @@ class _Returned:
     # -- rows ---------------------------------------------------------------------------------------------------------
     def positions(self, serials: Array, identity: Any) -> Array:
         """Return, for each row, the position of the parent document that it came from, or -1 if unknown."""
-        position = _found(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
+        position = _positions_of(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
         untraced = np.flatnonzero(position < 0)
         if len(untraced) and self.is_frame and len(serials):
             position[untraced] = self._by_objects(untraced, serials)
@@ -118,7 +118,7 @@ class _Returned:
 
     def _by_objects(self, rows: Array, serials: Array) -> Array:
         handed_out = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.handed_out}
-        handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in handed_out.values()]
+        handed = [(objects, _positions_of(serials, ids, len(ids))) for objects, ids in handed_out.values()]
         columns = [
             self._series(name).to_numpy()[rows] for name in self.names if self._series(name).dtype.name == "object"
         ]
@@ -162,7 +162,7 @@ class _Returned:
 
     def column(self, name: str, position: Array) -> pa.Array | None:
         """Return a column that the parents have too, with every value exact, or None if no value was changed."""
-        if self._is_as_given(name, position):
+        if self._is_unchanged(name, position):
             return None
         before, new = take_or_null(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
@@ -195,7 +195,7 @@ class _Returned:
                 changed.add(name)
         return columns, changed
 
-    def _is_as_given(self, name: str, position: Array) -> bool:
+    def _is_unchanged(self, name: str, position: Array) -> bool:
         """Return True if every cell is the same immutable object that was handed out for that row."""
         if not self.is_frame or len(self.parents) != 1 or (position < 0).any():
             return False
@@ -214,7 +214,7 @@ class _Returned:
         return self._handed
 
 
-def _found(serials: Array, ids: Array | None, n: int) -> Array:
+def _positions_of(serials: Array, ids: Array | None, n: int) -> Array:
     """Return the position of each id among the serials, or -1 if it is not among them."""
     position = np.full(n, -1, dtype=np.int64)
     if ids is None or not len(serials):

@@ -193,12 +193,12 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     """Print the table, the resources used, the location of the output, and where the results are `listed`."""
     from tamis.cli.jobs.summary import cost_line
 
-    n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
-    rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
+    n_quarantined, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
+    rows += [("quarantined", f"{n_quarantined:,}")] if n_quarantined else []
     rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
     print_table(title, ["", ""], rows, right=(1,))
     lines = [f"{cost_line(about)}, scratch {format_size(about['scratch_bytes'])}"]
-    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else []
+    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_quarantined or n_ranges else []
     lines.append(f"{listed}: {about['duplicates']}")
     if result.run is not None:
         written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"

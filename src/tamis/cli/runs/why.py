@@ -161,13 +161,13 @@ def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
         return []
     if later == []:
         return [f"  it would have been kept with {change}"]
-    kept = f"  this rule would have kept it with {change}"
+    sentence = f"  this rule would have kept it with {change}"
     if later is None:
-        return [kept, "  whether later rules would have is not known"]
+        return [sentence, "  whether later rules would have is not known"]
     names = ", ".join(later[:_RULES_NAMED]) + (
         f" and {len(later) - _RULES_NAMED} more" if len(later) > _RULES_NAMED else ""
     )
-    return [kept, f"  rules after it, which did not see this document and might also drop it: {names}"]
+    return [sentence, f"  rules after it, which did not see this document and might also drop it: {names}"]
 
 
 def _duplicate(pair: Pair) -> list[str]:
@@ -205,12 +205,12 @@ def rethreshold(
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import thresholds
 
-    rule, found, value = change.rpartition("=")
+    rule, separator, value = change.rpartition("=")
     try:
         new = float(value)
     except ValueError:
-        found = ""
-    if not found or not rule:
+        separator = ""
+    if not separator or not rule:
         raise UsageError(f"{change!r}: expected RULE=VALUE, e.g. word_count=30, or RULE.LIMIT=VALUE")
     try:
         result = thresholds.rethreshold(output, rule, None, new)

@@ -199,12 +199,12 @@ class Monitor:
 
     def _sample_processes(self, at: float, s: Supervisor, workers: Workers) -> dict[int, int]:
         """Write a row for each process; return the memory of the workers among them."""
-        known = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
-        rows = self._tree.sample(workers.pids(), known)
+        by_id = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
+        rows = self._tree.sample(workers.pids(), by_id)
         for row in rows:
             self._db.put("processes", at=at, **row)
         if workers.is_remote:
-            return {worker: used_bytes for worker, (_, used_bytes) in known.items()}
+            return {worker: used_bytes for worker, (_, used_bytes) in by_id.items()}
         return {row["worker"]: row["pss_bytes"] for row in rows if row["role"] == "worker"}
 
     def _count_rules(self, books: Sequence[Ledger]) -> None:
@@ -237,14 +237,14 @@ class Monitor:
         if self._gpus is not None:
             self._seen_gpus = self._gpus.sample()
             self._use.sample(self._seen_gpus, s)
-        if (told := self._use.changed()) is not None:
-            self._db.about({"gpu": told})
+        if (figures := self._use.changed()) is not None:
+            self._db.about({"gpu": figures})
         for gpu in self._seen_gpus:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 
     def _about_gpu(self, gpu: GpuSample) -> dict[str, Any]:
-        known = {name: value for name, value in vars(gpu).items() if name != "processes"}
-        return {**known, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
+        values = {name: value for name, value in vars(gpu).items() if name != "processes"}
+        return {**values, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
 
     def _draw_cells(self, s: Supervisor) -> None:
         if self._cells is None:

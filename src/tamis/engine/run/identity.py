@@ -191,7 +191,7 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> StageDescription:
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():
         params[_FILES] = files
-    lines = {name: kept.splitlines() for name, kept in {"": _lines(cls), **code_used(stage, _lines)}.items() if kept}
+    lines = {name: code.splitlines() for name, code in {"": _lines(cls), **code_used(stage, _lines)}.items() if code}
     name = f"{cls.__module__}.{cls.__qualname__}"
     constants = {name: f"{_CONSTANT}{value!r}" for name, value in constants_used(stage).items()}
     return StageDescription(name, params, _source(cls), code_used(stage, _source) | constants, lines)

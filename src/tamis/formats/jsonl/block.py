@@ -219,8 +219,8 @@ class JsonlBlock:
             column = JsonlBlock.parse(data, [name]).column(name)
             self._last_column = name, rows[order], column
             return column.take(pa.array(np.argsort(order)))
-        if (found := self._column_in_buffer(name, rows)) is not None:
-            return found
+        if (values := self._column_in_buffer(name, rows)) is not None:
+            return values
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
         return JsonlBlock.parse(data, [name]).column(name)
 

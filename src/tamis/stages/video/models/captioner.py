@@ -74,7 +74,7 @@ class Captioner(ChatModel):
         """Answer all questions in one batch, with one answer for each."""
         if not questions:
             return []
-        return self._said(self._chat(questions) if self._processor is not None else self._patched(questions))
+        return self._answers(self._chat(questions) if self._processor is not None else self._patched(questions))
 
     def _chat(self, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the message for the model's own processor: images in the order of time, then the question."""
@@ -118,13 +118,13 @@ class Captioner(ChatModel):
                 shown += f"<|vision_start|>{mark * (int(np.prod(grid)) // merge**2)}<|vision_end|>"
             chat = [{"role": "user", "content": shown + q.prompt}]
             texts.append(self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-        made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-        ids = made["input_ids"]
+        encoded = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        ids = encoded["input_ids"]
         kinds = (ids == self._tokenizer.convert_tokens_to_ids(mark)).long() * (2 if is_video else 1)
         name = "video" if is_video else "image"
         inputs = {
             "input_ids": ids,
-            "attention_mask": made["attention_mask"],
+            "attention_mask": encoded["attention_mask"],
             "mm_token_type_ids": kinds,
             "pixel_values_videos" if is_video else "pixel_values": torch.from_numpy(np.concatenate(pixels)),
             f"{name}_grid_thw": torch.tensor(grids),
