@@ -16,6 +16,17 @@ from tamis.dedup.workflows import load_workflow
 from tamis.stages.base import ProcessingStage
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A step that a recipe marks as optional, and that needs a package which is not installed."""
+
+    name: str
+    install: str
+
+    def __str__(self) -> str:
+        return f"step {self.name!r} is left out: it needs a package that is not installed ({self.install})"
+
+
 class Deduplication:
     """A step that compares all documents that the steps before it keep."""
 

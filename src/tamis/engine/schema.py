@@ -359,6 +359,7 @@ class Manifest:
     histograms: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)
     skipped_files: list[SkippedEntry] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # sentences for the summary, the report and the card
 
     def agrees_with(self, ledger: Ledger) -> bool:
         """Return True if these books still hold what was written.
