@@ -119,7 +119,7 @@ def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     rows, listed = [], set()
     for rule in rules:
         key = (rule.stage, rule.name)
-        limits = ", ".join(f"{k} {v}" for k, v in rule.limits.items() if v is not None)
+        limits = ", ".join(f"{rule.parameter(k)} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
             rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
             listed.add(key)

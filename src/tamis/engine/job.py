@@ -116,7 +116,7 @@ def _names_of(code: CodeType | None) -> set[str]:
 def recorded_rule(label: str, rule: DropRule) -> RecordedRule:
     """Convert a rule of a stage; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
-    return RecordedRule(label, **{**rule._asdict(), "limits": limits})
+    return RecordedRule(label, **{**rule._asdict(), "limits": limits, "in_recipe": dict(rule.in_recipe)})
 
 
 def make_job(

@@ -127,7 +127,8 @@ class StageDescription:
 class RecordedRule:
     """A rule by which a stage may drop documents (stages/base.py); `name` "": the stage names no rules.
 
-    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed.
+    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed. `in_recipe`: how a recipe sets a
+    limit, with {} for its value; by default under its own name.
     """
 
     stage: str
@@ -137,6 +138,20 @@ class RecordedRule:
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    in_recipe: dict[str, str] = field(default_factory=dict)
+
+    def recipe_text(self, limit: str) -> str:
+        """Return how a recipe sets a limit, with {} for its value."""
+        return self.in_recipe.get(limit) or f"{limit}: {{}}"
+
+    def parameter(self, limit: str) -> str:
+        """Return the name of the parameter that sets a limit.
+
+        >>> rule = RecordedRule("web", "short", in_recipe={"minimum": "min_words: {}"})
+        >>> rule.parameter("minimum"), rule.parameter("maximum")
+        ('min_words', 'maximum')
+        """
+        return self.recipe_text(limit).partition(":")[0]
 
     @property
     def compared(self) -> list[Any]:

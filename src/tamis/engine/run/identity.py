@@ -118,7 +118,7 @@ def _value_changes(name: str, before: Any, now: Any) -> list[str]:
         return [f"{name}: the source code of {code[1]} changed"]
     if secrets.HIDDEN in (before, now) or _VEILED.fullmatch(str(now)) is not None:
         return [f"{name} changed"]
-    return [f"{name} {_shown(before)} -> {_shown(now)}"]
+    return [f"{name} {shown(before)} -> {shown(now)}"]
 
 
 def _has_parts(values: Sequence[Any]) -> bool:
@@ -130,7 +130,7 @@ def _member(name: str, key: str) -> str:
     return name if key == "class" else f"{name}.{key}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Format a described value for a message: numbers as numbers, code by its name."""
     if isinstance(value, dict) and isinstance(value.get("class"), str):
         value = value["class"]
