@@ -19,6 +19,7 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Writer
+from tamis.stages.text.io.reader import DocumentReader
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -62,6 +63,9 @@ class Curation:
                 raise UsageError(f"{_WHO}: give input_path or sources, not both")
             input_path = [s.path for s in self.sources]
         self._reader = self._take_reader(remaining, input_path)
+        if isinstance(self._reader, DocumentReader):  # a step like any other: what it makes is kept for later passes
+            self._reader, extraction = self._reader.taking_extraction()
+            remaining = [*extraction, *remaining]
         self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []

@@ -47,6 +47,7 @@ class TableBlock:
         self.table = table
         self.n_rows = len(table)
         self.record_bytes: Array | None = None  # of the data that each row refers to, if that is not the row itself
+        self.stored_offsets: Array | None = None  # of records in their files, where places are other positions
         # Asking the table goes through all names.
         self._column_index = {name: i for i, name in enumerate(table.column_names) if name != NO_FIELDS}
         # Input file and row number, by row.

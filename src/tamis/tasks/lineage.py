@@ -126,6 +126,11 @@ class Lineage:
         row = int(self.rows[i])
         return self.origin.raw(row) if row >= 0 else None
 
+    def stored_offset(self, i: int) -> int | None:
+        """Return where the record of document `i` begins in its file as stored, if its place is another position."""
+        offsets, row = getattr(self.origin, "stored_offsets", None), int(self.rows[i])
+        return None if offsets is None or row < 0 else int(offsets[row])
+
     def place(self, i: int) -> tuple[int, int]:
         """Return the number of the input file and the offset in it of document `i`; (-1, -1) where unknown."""
         row, places = int(self.rows[i]), self.origin.places

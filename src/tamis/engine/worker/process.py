@@ -373,6 +373,7 @@ class UnitRunner:
         """
         if unit.step == 0:
             ledger.n_blank_lines = contents.n_blank
+            ledger.skip_records(contents.skipped)
             quarantine += contents.bad
             account_bad(contents.bad, ledger)
         for batch in contents.batches:
@@ -569,6 +570,9 @@ def _raw_entries(
             document = {name: python_values(row.column(name))[0] for name in row.column_names}
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
+            stored = lineage.stored_offset(i)
+            if stored is not None:
+                offset, length, counted = stored, len(raw), "bytes"
         reason = reasons[i] if reasons else unit.reason
         entries.append(
             QuarantinedInput(

@@ -8,19 +8,23 @@ of JSONL and Parquet are in `jsonl.py` and `parquet.py`.
 
 from __future__ import annotations
 
+import copy
+import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
+from tamis import _satellites
 from tamis._lazy import pd
 from tamis.errors import UsageError
-from tamis.formats.registry import suffixes
+from tamis.formats.registry import record_name, suffixes
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, ReadHints, check_fields, with_hints
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURRENT, AddPositionIds, FileNumbers
+from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 
 
@@ -179,15 +183,19 @@ class TextReader(RowsReader):
 
 @dataclass(repr=False)
 class DocumentReaderStage(FileReaderStage):
-    """Any mix of JSONL, Parquet and Arrow files."""
+    """Any mix of JSONL, Parquet, Arrow and WARC files."""
 
     name: str = "document_reader"
-    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "arrow")
+    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "arrow", "warc")
 
 
 @dataclass(repr=False)
 class DocumentReader(FileReader):
-    """Read any mix of JSONL, Parquet and Arrow files. Parameters as in JsonlReader."""
+    """Read any mix of JSONL, Parquet, Arrow and WARC files. Parameters as in JsonlReader.
+
+    `extract`: if there are WARC files, the text of their pages is extracted by this library ("resiliparse",
+    "trafilatura", "justext") in a stage of its own, HtmlExtract; None: documents have the pages, as of WarcReader.
+    """
 
     task_type: str = "document"
     file_extensions: Sequence[str] = suffixes()
@@ -196,4 +204,55 @@ class DocumentReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "document_reader"
+    extract: str | None = "resiliparse"
     reader: ClassVar[type[FileReaderStage]] = DocumentReaderStage
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        stages = super().decompose()
+        if self.extract is not None and holds_records(stages[0]):
+            stages.append(_satellites.load("stage.html_extract")(self.extract))
+        return stages
+
+    def taking_extraction(self) -> tuple[DocumentReader, list[ProcessingStage[Any, Any]]]:
+        """Return the reader without the stage that extracts text, and that stage, if it has one."""
+        stages = self.decompose()
+        plain = copy.copy(self)
+        plain.extract = None
+        return plain, stages[len(plain.decompose()) :]
+
+
+def holds_records(files: Any) -> bool:
+    """Return True if some input file is one of records (WARC). Folders are searched up to the first such file."""
+    files.reach()
+    entries = [files.file_paths] if isinstance(files.file_paths, str) else list(files.file_paths)
+    accepted = tuple(s for s in files.suffixes() if record_name(s))
+    if not accepted:
+        return False
+    for entry in map(str, entries):
+        if record_name(entry):
+            return True
+        if is_remote(entry):
+            if not entry.lower().endswith(files.suffixes()) and _lists_any(entry, accepted):
+                return True
+        elif any(_has_file(path, accepted) for path in glob.glob(os.path.expanduser(entry), recursive=True) or [entry]):
+            return True
+    return False
+
+
+def _lists_any(url: str, accepted: tuple[str, ...]) -> bool:
+    from tamis.formats.input_files.listing import list_files
+
+    try:
+        return len(list_files(url, accepted, limit=1)) > 0
+    except UsageError:  # nothing ends like that; what else is wrong, the run says
+        return False
+
+
+def _has_file(path: str, accepted: tuple[str, ...]) -> bool:
+    if not os.path.isdir(path):
+        return path.lower().endswith(accepted)
+    for _, folders, names in os.walk(path, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        if any(name.lower().endswith(accepted) and not name.startswith((".", "_")) for name in names):
+            return True
+    return False
