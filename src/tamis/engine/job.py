@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -83,6 +83,10 @@ class Job:
         return any(
             _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
         )
+
+    def column_types(self) -> Mapping[str, str] | None:
+        """Return the types of JSON fields in frames: those declared, or those that a scan found."""
+        return None if self.reader is None else self.reader.column_types
 
     def sets_up(self, segment: Segment) -> bool:
         """Return True if a stage of the segment has a setup() of its own."""

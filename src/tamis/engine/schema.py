@@ -2,6 +2,7 @@
 
 plan.json       `RunPlan`: what the run is            manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
+column_types.json  `ColumnScan`: types of frames
 run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
 
 Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and
@@ -189,6 +190,17 @@ class SamplingSteps:
 
     def to_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}
+
+
+@dataclass
+class ColumnScan:
+    """column_types.json: the types of JSON fields in frames, and a hash of the input that was scanned for them."""
+
+    input: str
+    types: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 # -- the commit log ---------------------------------------------------------------------------------------------------
