@@ -82,7 +82,7 @@ def test_the_order_of_adding_does_not_matter(parts: list[Histogram]) -> None:
 
 def test_bins_hold_their_ends_and_counts() -> None:
     assert Histogram({NO_NUMBER: 4, 141: 2, -1 - OVERFLOW: 1, OVERFLOW: 3}).bins() == [
-        [None, -(2.0**40), 1],
+        (None, -(2.0**40), 1),
         (1.0, 1.25, 2),
         (2.0**40, None, 3),
         (None, None, 4),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import _satellites
 from tamis.backends.alerting import alerted, summary_of
+from tamis.backends.column_scan import find_column_types, wants_scan
 from tamis.backends.progress import ProgressDisplay, at_most_every, in_one_line, print_lines
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
@@ -67,6 +68,8 @@ def execute(
         everything,
         chosen.scratch,
     )
+    if wants_scan(job):
+        find_column_types(job, inputs, chosen, executor, everything)
     run_dir = run_dir_of(output)
     with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
         run = Run(

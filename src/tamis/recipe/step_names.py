@@ -49,6 +49,15 @@ PRESET = "preset"
 _MAX_DEPTH = 4
 
 
+def name_of(target: str) -> str:
+    """Return the short name of a step, or the name of its class.
+
+    >>> name_of("tamis.stages.text.filters.fasttext.LanguageFilter"), name_of("mine.stages.Keep")
+    ('language', 'Keep')
+    """
+    return next((name for name, known in NAMES.items() if known == target), target.rpartition(".")[2])
+
+
 def expand(root: Node, file: str) -> None:
     """Write out the names in `steps:` of a recipe, in place.
 

@@ -31,6 +31,7 @@ PUBLIC_ROOMS = (
     "tamis.curation.images",
 )
 TARGET = "_target_"
+OPTIONAL = "_optional_"  # of a step of a curation: left out where a package that it needs is not installed
 # Where earlier releases of the original had what recipes name.
 _EARLIER = {
     "tamis.stages.text.modules.score_filter": "tamis.stages.text.filters",

@@ -166,6 +166,7 @@ def described(result: CurationResult) -> dict[str, Any]:
         "deduplications": result.deduplications,
         "passes": [asdict(p) for p in result.record.passes] if result.record is not None else [],
         "scratch_bytes": result.scratch_bytes,
+        "left_out": result.left_out,
     }
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
@@ -197,4 +198,5 @@ def print_result(about: dict[str, Any]) -> None:
         )
         lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
-    print_summary(about, [*lines, scratch, *alert_lines(about.get("alerts"))])
+    left_out = [f"warning: {sentence}" for sentence in about["left_out"]]
+    print_summary(about, [*lines, scratch, *left_out, *alert_lines(about.get("alerts"))])

@@ -149,6 +149,9 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
         print_lines([joined, cost_line(about), f"output: {about['output']}"])
         return
+    if "sets" in about:
+        _print_contamination(about, result)
+        return
     n, n_duplicates = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
         print_lines(
@@ -188,6 +191,24 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
             ("buckets above 100,000 documents", f"{about['n_heavy_buckets']:,}, largest {about['largest_bucket']:,}")
         )
     _print_rows("Duplicates", rows, about, result, "duplicates")
+
+
+def _print_contamination(about: dict[str, Any], result: Any) -> None:
+    n, n_found = about["n_documents"], about["n_duplicates"]
+    if about["status"] == "already":
+        found = f"{n_found:,} of {n:,} documents are contaminated"
+        print_lines([f"finished earlier, nothing to do: {found} (--fresh starts over)"])
+        return
+    done = "found" if result.run is None else "cut" if about["action"] == "cut" else "dropped"
+    rows = [("documents", f"{n:,}"), (f"contaminated, {done}", f"{n_found:,} ({n_found / n:.2%})" if n else "0")]
+    rows += [
+        (f"  by {one['name']}", f"{one['n_documents']:,}, {one['n_found']:,} of {one['n_items']:,} items")
+        for one in about["sets"]
+    ]
+    n_unchecked = sum(one["n_unchecked"] for one in about["sets"])
+    rows += [("items too short to check", f"{n_unchecked:,}")] if n_unchecked else []
+    rows += [("n-grams ignored as common text", f"{about['n_excepted']:,}")] if about["n_excepted"] else []
+    _print_rows("Decontamination", rows, about, result, "overlaps and certificate")
 
 
 def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:

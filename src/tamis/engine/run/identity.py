@@ -11,6 +11,7 @@ does.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import enum
 import functools
@@ -24,7 +25,6 @@ import textwrap
 import tokenize
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tamis import secrets
@@ -118,7 +118,7 @@ def _value_changes(name: str, before: Any, now: Any) -> list[str]:
         return [f"{name}: the source code of {code[1]} changed"]
     if secrets.HIDDEN in (before, now) or _VEILED.fullmatch(str(now)) is not None:
         return [f"{name} changed"]
-    return [f"{name} {_shown(before)} -> {_shown(now)}"]
+    return [f"{name} {shown(before)} -> {shown(now)}"]
 
 
 def _has_parts(values: Sequence[Any]) -> bool:
@@ -130,7 +130,7 @@ def _member(name: str, key: str) -> str:
     return name if key == "class" else f"{name}.{key}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Format a described value for a message: numbers as numbers, code by its name."""
     if isinstance(value, dict) and isinstance(value.get("class"), str):
         value = value["class"]
@@ -163,7 +163,7 @@ def comparable(stages: Sequence[StageDescription]) -> list[StageDescription]:
 
     Classes of Tamis are compared by class name, all others by the whole path. For `differences` and `tamis diff`.
     """
-    return [replace(s, stage=_class_name(s.stage), params=_without_modules(s.params)) for s in stages]
+    return [dataclasses.replace(s, stage=_class_name(s.stage), params=_without_modules(s.params)) for s in stages]
 
 
 def _class_name(path: str) -> str:
@@ -242,7 +242,10 @@ def _text_of_members(cls: type) -> str:
     parts = [f"class {cls.__qualname__}:\n"]
     for name, member in vars(cls).items():
         function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", None) or member)
-        if inspect.isfunction(function) and function.__code__.co_filename != "<string>":  # which @dataclass compiles
+        if inspect.isfunction(function):
+            # Not what @dataclass compiles; code of exec() and `python -c` has the same file name.
+            if dataclasses.is_dataclass(cls) and name in _BY_DATACLASS and function.__code__.co_filename == "<string>":
+                continue
             try:
                 parts.append(textwrap.indent(textwrap.dedent(inspect.getsource(function)), "    "))
             except OSError:
@@ -250,6 +253,23 @@ def _text_of_members(cls: type) -> str:
         elif isinstance(member, (bool, int, float, str)) and not name.startswith("__"):
             parts.append(f"    {name} = {member!r}\n")
     return "".join(parts)
+
+
+_BY_DATACLASS = frozenset(
+    [
+        "__init__",
+        "__repr__",
+        "__eq__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__hash__",
+        "__setattr__",
+        "__delattr__",
+        "__replace__",
+    ]
+)
 
 
 def _compiled(code: types.CodeType) -> str:

@@ -355,9 +355,18 @@ class UnitRunner:
         return contents
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
-        """Return documents as the tasks that the reader emits: those of a reader of images are batches of images."""
+        """Return documents as the tasks that the reader emits.
+
+        Those of a reader of images are batches of images; frames of others have the columns' types.
+        """
         kind = DocumentBatch if self.job.reader is None else self.job.reader.batch
-        return tasks if kind is DocumentBatch else [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
+        if kind is not DocumentBatch:
+            return [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
+        if (types := self.job.column_types()) is not None:
+            for task in tasks:
+                if isinstance(task, DocumentBatch):
+                    task.column_types = types
+        return tasks
 
     def _columns(self) -> tuple[str, ...] | None:
         """Return the columns of Parquet files to read; all, unless the reader names fields."""
@@ -373,6 +382,7 @@ class UnitRunner:
         """
         if unit.step == 0:
             ledger.n_blank_lines = contents.n_blank
+            ledger.skip_records(contents.skipped)
             quarantine += contents.bad
             account_bad(contents.bad, ledger)
         for batch in contents.batches:
@@ -569,6 +579,9 @@ def _raw_entries(
             document = {name: python_values(row.column(name))[0] for name in row.column_names}
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
+            stored = lineage.stored_offset(i)
+            if stored is not None:
+                offset, length, counted = stored, len(raw), "bytes"
         reason = reasons[i] if reasons else unit.reason
         entries.append(
             QuarantinedInput(

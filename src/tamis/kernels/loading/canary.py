@@ -7,6 +7,8 @@ instructions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tamis.errors import TamisError
@@ -86,6 +88,21 @@ def _tokens() -> tuple[object, object]:
     request, spans = IdRequest(9, 9), (np.array([0, 0]), np.array([8, buf.size]))
     result = word_ids(buf, *spans, Cut(" \u3000", "'", ["<"]), request, table, WordTable(), 100)
     missing = {buf[a:b].tobytes().decode() for a, b in zip(result.missing_starts, result.missing_ends, strict=True)}
-    return (result.ids.tolist(), result.status.tolist(), sorted(missing)), (
+    return (result.ids.tolist(), result.status.tolist(), sorted(missing), _byte_pairs(buf)), (
         *([1, 2, 3], [1, 2], ["caf\u00e9", "on", "s", "sat"]),
+        [301, 32, 99, 300, 32, 115, 300, 32, 111, 110],
     )
+
+
+def _byte_pairs(buf: np.ndarray[Any, Any]) -> Any:
+    from tamis.kernels.tokens._pretokens import LETTER, LOWER, OTHER, SPACE
+    from tamis.kernels.tokens.byte_bpe import BpeEncoder, BpeTables, CharClasses, Segments, merge_rows
+
+    flags = np.full(256, OTHER, np.uint8)
+    flags[97:123], flags[32] = LETTER | LOWER, SPACE
+    merges = merge_rows([(97, 116, 0, 300), (116, 104, 1, 302), (302, 101, 2, 303), (303, 32, 3, 304)])
+    classes = CharClasses(np.zeros(0x1100, np.uint8), flags)
+    bytes_ = np.arange(256, dtype=np.int32)
+    tables = BpeTables.make(np.array([0, 0, 1, 0, 0, 0]), classes, bytes_, merges, {b"the": 301, b" c": 305})
+    segments = Segments(np.array([0]), np.array([14]), np.array([-1], np.int32))
+    return BpeEncoder(tables).encode(buf, segments)[0].tolist()

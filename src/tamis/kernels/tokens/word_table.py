@@ -136,8 +136,8 @@ def _find(word, salt, slots, pool, pool_bytes):
 class WordTable:
     """The table as Python sees it. Words are bytes, none of them empty."""
 
-    def __init__(self) -> None:
-        self.salt = np.uint64(int.from_bytes(os.urandom(8), "little"))
+    def __init__(self, salt: np.uint64 | None = None) -> None:
+        self.salt = np.uint64(int.from_bytes(os.urandom(8), "little")) if salt is None else salt
         self.clear()
 
     def clear(self) -> None:
