@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
-from tamis.forecast import profiles, ranges
+from tamis.forecast import machine_profiles, ranges
 from tamis.forecast.prediction import Conditions, RunMeasurement, parse_prediction, predict
 from tamis.forecast.ranges import FIGURES, KEPT, PROBE, PROFILE, SHIPPED, TABLE, Ranges, percentile
 from tamis.memory.predictor import Predictor
@@ -127,7 +127,7 @@ def test_a_run_is_remembered_in_spreads_from_the_centre(kept: Path) -> None:
     found = ranges.load()
     assert found.off == {"peak_bytes": {PROFILE: [0.5]}, "seconds": {PROFILE: [0.0]}}
     assert found.coverage() == {"peak_bytes": [1, 1], "seconds": [0, 1]}
-    assert profiles.list_profiles() == []  # not the profile of a pipeline
+    assert machine_profiles.list_profiles() == []  # not the profile of a pipeline
     for damage in (
         {"kind": "x"},
         {"centres": None},
@@ -221,7 +221,7 @@ def test_ranges_that_failed_reach_further_and_ranges_that_all_held_less_far() ->
 def test_what_is_damaged_is_refused_and_read_as_nothing(kept: Path, bad: Any) -> None:
     with pytest.raises(UsageError, match="ranges"):
         Ranges.from_dict(bad)
-    profiles.save(ranges.KEY, {ranges.KEY: bad})
+    machine_profiles.save(ranges.KEY, {ranges.KEY: bad})
     assert ranges.load() == Ranges()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.forecast import profiles, ranges
+from tamis.forecast import machine_profiles, ranges
 from tamis.forecast.prediction import (
     MAX_RUNS,
     Conditions,
@@ -34,7 +34,7 @@ class Experience:
     """
 
     def __init__(self, key: str) -> None:
-        self.key, self.profile = key, profiles.load(key)
+        self.key, self.profile = key, machine_profiles.load(key)
         self.past = runs_of(self.profile)
         self.kind = ranges.PROFILE if self.past else ranges.TABLE
         self.prediction: Prediction = {}
@@ -85,7 +85,7 @@ class Experience:
         before it, were off.
         """
         runs = [m.to_dict() for m in ([*self.past, took] if took is not None else self.past)]
-        profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
+        machine_profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
         if took is not None and is_whole:
             ranges.learn(self.prediction)
             if (plan := ranges.planned(self.key, took.conditions)) is not None:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tamis.errors import UsageError
-from tamis.forecast import profiles
+from tamis.forecast import machine_profiles
 from tamis.forecast.prediction import CONFIDENCE, Conditions, Prediction, SpanName, parse_prediction
 from tamis.memory.machine import age_s
 
-KEY = profiles.RANGES
+KEY = machine_profiles.RANGES
 PEAK: Final = "peak_bytes"
 SECONDS: Final = "seconds"
 COMMAND: Final = "command_seconds"
@@ -136,13 +136,13 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def load() -> Ranges:
     """Load what this machine has shown; return empty ranges if nothing is stored, or if it is damaged."""
     try:
-        return Ranges.from_dict((profiles.load(KEY) or {}).get(KEY))
+        return Ranges.from_dict((machine_profiles.load(KEY) or {}).get(KEY))
     except UsageError:
         return Ranges()
 
 
 def save(ranges: Ranges) -> bool:
-    return profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
+    return machine_profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
 
 
 def with_command(prediction: Prediction, ranges: Ranges) -> Prediction:

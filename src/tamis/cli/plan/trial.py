@@ -1,7 +1,7 @@
 """A recipe tried on copies of the beginnings of its input files, for `tamis plan` and `tamis profile`.
 
 Copying needs pyarrow, and the calling process counts in the budget, so it has a process of its own
-(beginnings.py). So has
+(input_heads.py). So has
 every configuration of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial
 begins with small partitions and no experience, and leaves none: what one learns must not help the next, and a few MB
 are no run to remember. Imports nothing heavy.
@@ -65,7 +65,7 @@ class Trial:
 def copy_heads(
     pipeline: Pipeline, paths: Sequence[str], folder: str, n_bytes: int, packed: bool = False
 ) -> list[dict[str, Any]]:
-    """Return what beginnings.py reports about the copy of each file that is readable and holds a whole record.
+    """Return what input_heads.py reports about the copy of each file that is readable and holds a whole record.
 
     Raise TamisError if there is no such file.
     """
@@ -77,7 +77,7 @@ def copy_heads(
         "formats": reader_formats(pipeline),
     }
     try:
-        copies: list[dict[str, Any]] = _call_module("tamis.cli.plan.beginnings", request)
+        copies: list[dict[str, Any]] = _call_module("tamis.cli.plan.input_heads", request)
     except TamisError as exc:
         raise TamisError(f"the input files cannot be looked into: {exc}") from None
     usable = [one for one in copies if one.get("copy")]

@@ -130,7 +130,9 @@ class RunCloser:
     def _judge(self, result: RunResult) -> None:
         context = self._context
         settings = context.settings
-        judgment = judge(result.ledger, context.inputs.files.total_bytes, settings.rate_limit, settings.rate_floor)
+        judgment = judge(
+            result.ledger, context.inputs.files.total_bytes, settings.quarantine_share, settings.quarantine_floor
+        )
         result.exit_code = judgment.exit_code
         result.message = judgment.message(command("quarantine", context.dir.target))
 

@@ -25,7 +25,7 @@ from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunState
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Rewrite
+from tamis.engine.units import Rewrite
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
 from tamis.formats.registry import LINES, TABLES

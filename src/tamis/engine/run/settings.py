@@ -350,7 +350,7 @@ class RunSettings:
         return parse_size(self.max_record)
 
     @property
-    def rate_limit(self) -> float:
+    def quarantine_share(self) -> float:
         """The share of quarantined records above which the run ends incomplete."""
         if self.quarantine_limit is None:
             return DEFAULT_QUARANTINE_LIMIT
@@ -363,7 +363,7 @@ class RunSettings:
         return not self.count_caller if self.worker_output is None else self.worker_output
 
     @property
-    def rate_floor(self) -> int:
+    def quarantine_floor(self) -> int:
         """The number of quarantined records that never ends a run, unless the user set a limit."""
         return 100 if self.quarantine_limit is None else 0
 
@@ -411,7 +411,7 @@ def _normalized(kind: Kind, value: Any) -> SettingValue:
 
 # -- the record of one run --------------------------------------------------------------------------------------------
 class SettingEntry(TypedDict):
-    """An entry of settings.json: a setting, who chose its value (see `Record`), why, and the underlying figures."""
+    """An entry of settings.json: a setting, who chose its value (see `SettingsLog`), why, and the figures behind it."""
 
     name: str
     value: Any
@@ -421,7 +421,7 @@ class SettingEntry(TypedDict):
 
 
 @dataclass
-class Record:
+class SettingsLog:
     """Every memory-related setting of a run: its value, who chose it, why, and the underlying figures.
 
     Who: user, recipe, environment (a variable), machine (found or measured here), machine profile (learned by earlier

@@ -9,7 +9,7 @@ from typing import Any
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.units import Piece, Unit
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from statistics import median
 from tamis.engine.messages import Done, RetainedMemory, Vitals
 from tamis.engine.schema import EventKind, MemoryLeak
 from tamis.engine.supervisor.actions import Action, Note
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.units import Mode, Unit
 from tamis.memory.attribution import ARROW, PYTHON, UNEXPLAINED, Shares, attribute
 from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, LeakVerdict, allowance, partitions_until
 from tamis.sizes import format_size

@@ -13,7 +13,7 @@ from tamis.engine.supervisor.handles import Handles
 from tamis.engine.supervisor.leakage import Leakage
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import FEEDER, Worker
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 from tamis.sizes import format_size
 
 

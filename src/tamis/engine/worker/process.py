@@ -37,14 +37,14 @@ from tamis.engine.messages import (
     UnitMessage,
 )
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import (
-    Notes,
     SetupFailure,
     StageFailure,
-    Uses,
+    StageUsage,
+    UnitNotes,
     identify,
     narrow,
     run_stage,
@@ -55,13 +55,13 @@ from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.failures import NO_DEBUGGER, failure, failure_of, is_debugger_exit, is_machine_failure
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
-from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
+from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
@@ -95,7 +95,7 @@ class UnitRunner:
         self._ready: set[int] = set()
         self._passed: set[str] = set()  # labels of stages that have processed a document
         self._setup_s = 0.0  # of the unit that is being done
-        self._uses = Uses()  # of the unit that is being done
+        self._uses = StageUsage()  # of the unit that is being done
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r.stage, r.score) for r in job.rules() if r.at_least or r.at_most}
@@ -111,7 +111,7 @@ class UnitRunner:
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.config.staged, f"u{mark}")
         started_s, self._setup_s = time.perf_counter(), 0.0
-        self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
+        self._uses, self._first_threads = StageUsage(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.REWRITE else READING)
         try:
             report = self._run_mode(unit, mark, base, send, wait)
@@ -259,7 +259,7 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        notes = Notes(rejections, self._uses, collector, aside, read)
+        notes = UnitNotes(rejections, self._uses, collector, aside, read)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)
         else:
