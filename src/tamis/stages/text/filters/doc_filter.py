@@ -107,6 +107,12 @@ class DocumentFilter(ABC):
         """Return the names of the lower and the upper limit, if a document is kept exactly between them."""
         return None, None
 
+    def find_evidence(self, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that the score counts, in order: reports highlight them in examples."""
+        from tamis.stages.text.filters.evidence import find_ranges
+
+        return next((found for s in self.statistics if (found := find_ranges(s, text))), [])
+
 
 class BoundedFilter(DocumentFilter):
     """Keeps scores between two of its parameters, both included.
