@@ -11,7 +11,6 @@ from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
-from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
@@ -19,6 +18,7 @@ from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
+    from tamis.engine.progress import Progress, ProgressState
 
 
 def curate(

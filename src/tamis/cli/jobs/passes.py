@@ -10,7 +10,6 @@ from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
 from tamis.cli.terminal.show import count, print_json, print_lines, print_table, report_failure
-from tamis.engine.progress import Progress
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
@@ -19,6 +18,7 @@ from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import Progress
     from tamis.observe.alerts.watch import Watch
 
 

@@ -20,11 +20,11 @@ from tamis.cli.jobs.request import Request, run_dir_of_pipeline
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
-from tamis.engine.progress import ProgressState
 from tamis.errors import RunConflict, StageError, TamisError
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import ProgressState
     from tamis.pipeline import Pipeline
 
 

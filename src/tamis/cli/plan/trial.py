@@ -24,13 +24,13 @@ import tamis
 from tamis.cli.jobs.command_file import decode_job, encode_job
 from tamis.cli.jobs.jobs import Consent
 from tamis.cli.jobs.request import Request, reader_formats, redirect
-from tamis.engine.progress import ProgressState
 from tamis.engine.run.settings import SETTINGS
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast.prediction import Prediction
 from tamis.memory.kill_tree import end_within
 
 if TYPE_CHECKING:
+    from tamis.engine.progress import ProgressState
     from tamis.pipeline import Pipeline
 
 _STOP_S = 15.0
