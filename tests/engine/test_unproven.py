@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tamis.engine.messages import Failure, FailureKind
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
+from tamis.engine.units import Piece, PieceKind, Unit
 
 
 def unit(number: int) -> Unit:

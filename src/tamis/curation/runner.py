@@ -33,6 +33,7 @@ from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.progress import Progress
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
@@ -42,7 +43,6 @@ from tamis.engine.schema import Manifest, StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
 from tamis.stores import options as stores

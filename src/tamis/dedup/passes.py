@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import DedupKind, ShippedFigures
+from tamis.engine.schema import LeakReport
+from tamis.forecast.prediction import Prediction
 from tamis.pipeline.pass_progress import describe_cost
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
@@ -109,8 +111,8 @@ class DedupResult:
     scratch_bytes: int = 0
     run: Any = None
     counted: str = "documents"
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
-    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    prediction: Prediction = field(default_factory=Prediction)  # expected against measured (expected.py)
+    leaks: list[LeakReport] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +18,7 @@ from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
+    from tamis.engine.progress import Progress, ProgressState
 
 
 def curate(
@@ -143,12 +143,12 @@ def execute(request: Request) -> dict[str, Any]:
 class _SaveFirst:
     """Shows states of progress. At the first one the output belongs to this call, and the command is saved there."""
 
-    show: Callable[[dict[str, Any]], None]
+    show: Progress
     request: Request
     run_dir: str
     is_saved: bool = False
 
-    def __call__(self, state: dict[str, Any]) -> None:
+    def __call__(self, state: ProgressState) -> None:
         if not self.is_saved:
             command_file.save(self.request, self.run_dir)
             self.is_saved = True

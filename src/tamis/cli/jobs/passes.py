@@ -18,6 +18,7 @@ from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import Progress
     from tamis.observe.alerts.watch import Watch
 
 
@@ -115,7 +116,7 @@ def _report_workflow(result: Any, workflow: Any, as_json: bool) -> None:
 @contextlib.contextmanager
 def attended(
     run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch
-) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
+) -> Iterator[tuple[BaseExecutor | None, Progress, Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
     Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.

@@ -15,7 +15,7 @@ from tamis.stores.urls import is_bucket
 if TYPE_CHECKING:
     from tamis.observe.document_status import Whereabouts
     from tamis.observe.duplicates import Pair
-    from tamis.observe.margins import Margin
+    from tamis.observe.rule_margins import Margin
     from tamis.observe.thresholds import Rethreshold
     from tamis.observe.verdicts import OutputRow, PlannedRule, ThresholdChange, Verdict
 
@@ -100,7 +100,7 @@ def _answer(output: str, document: str) -> _Answer:
     """Look a document up in what a run stored; raise UsageError if the run knows nothing of it."""
     from tamis.observe import duplicates
     from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
-    from tamis.observe.margins import margins_at, margins_of_row
+    from tamis.observe.rule_margins import margins_at, margins_of_row
     from tamis.observe.verdicts import find_written, rules_of, run_folder
 
     verdicts = duplicates.verdicts_on(output, document)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.progress import Progress
 from tamis.engine.run import disk
 from tamis.engine.run.admission import Admission
 from tamis.engine.run.event_loop import EventLoop
@@ -21,12 +22,11 @@ from tamis.engine.run.output.directory import Past
 from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
 from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
-from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunState
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Rewrite
+from tamis.engine.units import Rewrite
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
 from tamis.formats.registry import LINES, TABLES

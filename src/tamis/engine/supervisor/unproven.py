@@ -16,7 +16,7 @@ from dataclasses import replace
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
 from tamis.engine.supervisor.retry_policy import describe_failure
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 
 MAX_FAILED = 20
 
