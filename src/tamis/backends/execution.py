@@ -129,7 +129,7 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
         n = result.ledger.quarantined.n
         warnings.warn(
             printable(
-                f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); "
+                f"{name}: {n:,} document{' is' if n == 1 else 's are'} in quarantine ({command('quarantine', result.output)}); "
                 f"first: {result.first_failure}"
             ),
             stacklevel=3,
