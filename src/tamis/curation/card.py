@@ -21,6 +21,7 @@ LICENCE_FIELDS = ("license", "licence", "license_type")
 CHARS, LICENCE, LANGUAGE = "characters", "licence", "language"
 _MAX_CHARS = 60
 _MAX_VALUES = 100
+DESCRIBE = "describe"  # the name of the stage that counts for the card
 MARK = "<!-- written by tamis curate -->"
 _SIZES = (
     (10**3, "n<1K"),
@@ -58,7 +59,7 @@ def make_card(
     `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
     duplicates; `remarks`: sentences on steps that were left out.
     """
-    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == DESCRIBE), {})
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
@@ -169,7 +170,7 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     text_field: str = "text"
     language_fields: Sequence[str] = ("language",)
-    name: str = "describe"
+    name: str = DESCRIBE
 
     def inputs(self) -> Any:
         return ["data"], [self.text_field]

@@ -179,6 +179,7 @@ def described(result: CurationResult) -> dict[str, Any]:
 def print_result(about: dict[str, Any]) -> None:
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
+    from tamis.curation.card import DESCRIBE
     from tamis.sizes import format_size
 
     if about["status"] == "shard":
@@ -196,7 +197,9 @@ def print_result(about: dict[str, Any]) -> None:
         moved = (
             f", read {read}, wrote {written}" if curation_pass["read_bytes"] or curation_pass["written_bytes"] else ""
         )
-        lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
+        lines.append(f"{curation_pass['title'] or curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
     left_out = [f"warning: {sentence}" for sentence in about["left_out"]]
-    print_summary(about, [*lines, scratch, *left_out, *alert_lines(about.get("alerts"))])
+    # The stage that counts for the card drops nothing.
+    stages = [stage for stage in about["stages"] if stage["name"] != DESCRIBE]
+    print_summary({**about, "stages": stages}, [*lines, scratch, *left_out, *alert_lines(about.get("alerts"))])

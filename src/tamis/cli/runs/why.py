@@ -157,7 +157,8 @@ def _print(answer: _Answer) -> None:
 
 
 def _measured(v: Verdict, change: _Change) -> list[str]:
-    lines = [f"  value:     {v.value}"] if v.value is not None else []
+    value = f"{v.value:.6g}" if isinstance(v.value, float) else v.value
+    lines = [f"  value:     {value}"] if value is not None else []
     if isinstance(v.threshold, dict) and v.threshold:
         names = {k: change.rule.parameter(k) if change.rule is not None else k for k in v.threshold}
         is_switch = change.smallest is not None and change.smallest.is_switch
