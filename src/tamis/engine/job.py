@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -57,6 +57,15 @@ class Job:
         """Labels of the stages that remove duplicates."""
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
 
+    @property
+    def text_field(self) -> str:
+        """The field that the first stage with a text reads: what samples show of a document."""
+        named = (getattr(s, name, None) for s in self.stages for name in ("text_field", "input_fields"))
+        first = next((field for field in named if field), "text")
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        return first if isinstance(first, str) else "text"
+
     def kernel_groups(self) -> list[str]:
         """Return the compiled kernels that the job needs: the engine's own, and those its stages name."""
         return [RECORDS, *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
@@ -83,6 +92,10 @@ class Job:
         return any(
             _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
         )
+
+    def column_types(self) -> Mapping[str, str] | None:
+        """Return the types of JSON fields in frames: those declared, or those that a scan found."""
+        return None if self.reader is None else self.reader.column_types
 
     def sets_up(self, segment: Segment) -> bool:
         """Return True if a stage of the segment has a setup() of its own."""
@@ -116,7 +129,7 @@ def _names_of(code: CodeType | None) -> set[str]:
 def recorded_rule(label: str, rule: DropRule) -> RecordedRule:
     """Convert a rule of a stage; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
-    return RecordedRule(label, **{**rule._asdict(), "limits": limits})
+    return RecordedRule(label, **{**rule._asdict(), "limits": limits, "in_recipe": dict(rule.in_recipe)})
 
 
 def make_job(

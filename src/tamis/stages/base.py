@@ -47,7 +47,8 @@ class DropRule(NamedTuple):
 
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
     name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
-    scores between them.
+    scores between them. `in_recipe`: how a recipe sets a limit, with {} for its value, such as "line_punct_thr: {}";
+    by default under its own name.
     """
 
     name: str
@@ -56,6 +57,7 @@ class DropRule(NamedTuple):
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    in_recipe: Mapping[str, str] = {}
 
 
 class StageMeta(ABCMeta):
@@ -111,6 +113,8 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     """
     columns_out: ClassVar[Sequence[str] | None] = None
     """The columns of `outputs`, like `columns_in`."""
+    redacts_samples: bool = False
+    """It removes values that must not be stored from texts: `redact_sample` does so in those that a report shows."""
     _notes_of_call: CallNotes | None = None
 
     @abstractmethod
@@ -273,6 +277,17 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def rules(self) -> list[DropRule]:
         """Return the rules by which this stage drops documents, in order; empty for a stage that declares none."""
         return []
+
+    def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that a rule of this stage counted, in order; empty where it counts none.
+
+        For the examples of a report: called for few documents, whose texts are cut to a bound.
+        """
+        return []
+
+    def redact_sample(self, text: str) -> str:
+        """Return a text without the values that this stage removes because they must not be stored."""
+        return text
 
     def _note_drops(
         self,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tamis._lazy import np, pa
 
 if TYPE_CHECKING:
+    from tamis.tasks.columns.frame_types import KindCount
+
     Array = np.ndarray[Any, Any]
     Identity = tuple[Array, Array]
 
@@ -75,6 +77,10 @@ class Origin(Protocol):
 
         None where the column itself says as much.
         """
+        ...
+
+    def count_kinds(self, name: str, rows: Array) -> KindCount:
+        """Return the kinds of values of a field in some records, none of them -1, unless types are declared."""
         ...
 
     def identity(self) -> Identity:

@@ -114,8 +114,8 @@ def cost_line(about: dict[str, Any]) -> str:
 
 def _rows(name: str, n_in: int, n_out: int, dropped: list[tuple[int, str]]) -> list[tuple[str, ...]]:
     """Return one row for a stage, and another for each further reason."""
-    n_gone, why = dropped[0] if dropped else (0, "")
-    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
+    n_dropped, why = dropped[0] if dropped else (0, "")
+    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_dropped:,}", why)]
     return rows + [("", "", "", f"{n:,}", why) for n, why in dropped[1:]]
 
 

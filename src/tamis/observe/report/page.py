@@ -95,6 +95,7 @@ def _head(facts: Facts) -> str:
     if run.message:
         lines.append(f'<p class="bad">{text(run.message, 2000)}</p>')
     lines += [f'<p class="bad">{text(problem, 600)}</p>' for problem in facts.problems]
+    lines += [f'<p class="bad">{text(remark, 600)}</p>' for remark in (manifest.remarks if manifest else [])]
     lines.append(
         f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written '
         f"{time.strftime('%Y-%m-%d %H:%M:%S')}</p>"

@@ -11,12 +11,11 @@ from __future__ import annotations
 import copy
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from tamis import _satellites
-from tamis._lazy import pd
 from tamis.errors import UsageError
 from tamis.formats.registry import record_name, suffixes
 from tamis.stages.base import CompositeStage, ProcessingStage
@@ -26,13 +25,14 @@ from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURRENT, AddPositionIds, FileNumbers
 from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
+from tamis.tasks.columns.frame_types import declared_types
 
 
 @dataclass(repr=False)
 class FileReaderStage(Reader):
     """Turns files of certain formats into documents."""
 
-    fields: Sequence[str] | None = None
+    fields: Any = None  # field names, or a mapping of these to types
     read_kwargs: dict[str, Any] | None = None
     name: str = "file_reader"
     _generate_ids: bool = False
@@ -40,9 +40,9 @@ class FileReaderStage(Reader):
     allow_empty: bool = False  # a parameter of NeMo Curator; an empty file has no documents, which is never an error
 
     def __post_init__(self) -> None:
-        self.fields = check_fields(self.name, self.fields)
         self.read_kwargs, columns = read_options(self.name, self.read_kwargs)
-        self.fields = self.fields or columns
+        self.column_types = _declared(self.name, self.fields, self.read_kwargs.get("dtype"))
+        self.fields = check_fields(self.name, self.fields) or columns  # of a mapping, its keys
         if self._generate_ids or self._assign_ids:
             raise UsageError(
                 f"{self.name}: ids are added by the reader that names the files: JsonlReader, ParquetReader"
@@ -52,11 +52,24 @@ class FileReaderStage(Reader):
         self, paths: Sequence[str], read_kwargs: dict[str, Any] | None = None, fields: Sequence[str] | None = None
     ) -> Any:
         """Read all documents of these files as a frame, for use outside of a run."""
-        columns = check_fields(self.name, fields) or self.fields
-        batches = type(self)(columns, read_kwargs).process(FileGroupTask("", list(paths)))
-        if len(batches) == 1:
-            return batches[0].to_pandas()
-        return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
+        chosen = fields if fields is not None else self.fields
+        reader = type(self)(chosen, self.read_kwargs if read_kwargs is None else read_kwargs)
+        return reader.process(FileGroupTask("", list(paths))).to_pandas()
+
+
+def _declared(stage: str, fields: Any, dtype: Any) -> dict[str, str] | None:
+    """Return the types that `fields` (a mapping) or the option `dtype` declares; None if neither does."""
+    if isinstance(fields, Mapping):
+        if dtype is not None:
+            raise UsageError(f"{stage}: declare types in fields or in read_kwargs (dtype), not in both")
+        return declared_types(f"{stage}: fields", fields)
+    if dtype is None or dtype is True:
+        return None
+    if dtype is False:  # every value as in the JSON
+        return {}
+    if not isinstance(dtype, Mapping):
+        raise UsageError(f"{stage}: read_kwargs: dtype must map fields to types, or be False for none, got {dtype!r}")
+    return declared_types(f"{stage}: read_kwargs: dtype", dtype)
 
 
 @dataclass(repr=False)
@@ -64,7 +77,8 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     """Reads files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these.
+    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these; a mapping
+    ({"n": "int64"}) also declares the types that they have in `batch.data`, which are found by a scan otherwise.
 
     Subclasses name the stage that reads, and declare `file_extensions`, `task_type`, `_generate_ids`, `_assign_ids`,
     `storage_options` and `limit` in the order that callers of NeMo Curator's readers may rely on, which is not the same
@@ -74,7 +88,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     file_paths: str | Sequence[str]
     files_per_partition: int | None = None
     blocksize: int | str | None = None
-    fields: Sequence[str] | None = None
+    fields: Sequence[str] | Mapping[str, Any] | None = None
     read_kwargs: dict[str, Any] | None = None
     hints: ReadHints = field(default=ReadHints(), init=False, repr=False)
     leave_out: tuple[str, ...] = field(default=(), init=False, repr=False)  # as in FilePartitioningStage
