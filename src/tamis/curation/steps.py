@@ -9,7 +9,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import EXACT, FUZZY, LINES, DedupKind
+from tamis.dedup.kinds import EXACT, FUZZY, LINES, SUBSTRINGS, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
@@ -125,6 +125,28 @@ class DuplicateLines(Deduplication):
         from tamis.dedup.lines.stages import CutUnits
 
         return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field, name=self.name)
+
+
+@dataclass
+class RepeatedPassages(Deduplication):
+    """Passages that occur more than once are cut out. See SubstringDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    min_bytes: int = 500
+    keep: str = "first"
+    remove: str = "span"
+    normalize_text: str = "none"
+    edges: str = "characters"
+    min_left_chars: int = 1
+    cut_field: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "cut_repeated_passages"
+
+    kind = SUBSTRINGS
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)
+        return stage
 
 
 def _mode(normalize_text: bool | str) -> str:

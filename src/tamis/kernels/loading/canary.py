@@ -19,7 +19,14 @@ _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 +
 def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
-    known = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels, "tokens": _tokens}
+    known = {
+        RECORDS: _records,
+        "text": _text,
+        "sketch": _sketch,
+        "pixels": _pixels,
+        "tokens": _tokens,
+        "substrings": _substrings,
+    }
     got, expected = known.get(group, lambda: ((), ()))()
     if got != expected:
         raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
@@ -88,4 +95,20 @@ def _tokens() -> tuple[object, object]:
     missing = {buf[a:b].tobytes().decode() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)}
     return (found.ids.tolist(), found.status.tolist(), sorted(missing)), (
         *([1, 2, 3], [1, 2], ["caf\u00e9", "on", "s", "sat"]),
+    )
+
+
+def _substrings() -> tuple[object, object]:
+    from tamis.kernels.substrings.classes import find_repeats
+    from tamis.kernels.substrings.selections import select
+
+    buf = np.frombuffer(b"the cat sat on the mat; and then " * 2 + b"the dog did what the cat sat on the mat", np.uint8)
+    found = select(buf, np.array([0]), np.array([buf.size]), 16)
+    place, first = found.position.astype(np.int64), found.position.astype(np.uint64)
+    count, bounds = np.ones(len(found), np.uint32), np.array([0, len(found)])
+    repeats = find_repeats(buf, place, found.low, found.high, first, count, bounds, 16)
+    n_windows = int((repeats.high - repeats.low + 1).sum())
+    return (found.position.tolist(), f"{found.key[0]:x}", n_windows), (
+        [6, 12, 19, 28, 30, 39, 45, 52, 61, 63, 66, 67, 74, 79, 83, 89],
+        *("f96cf9603889d8dd", 53),
     )
