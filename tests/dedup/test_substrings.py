@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
+from tamis.cli.main import app
+from tamis.curation import RepeatedPassages
 from tamis.dedup.solver import SolverRun
 from tamis.dedup.solver_task import CompareWindows, GroupSelections, SolverTask
 from tamis.dedup.stages import RecordWriter
@@ -27,6 +29,7 @@ from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.substrings.workflow import SubstringDeduplicationWorkflow
 from tamis.stages.text.io import JsonlReader
 from tests.reference.substring_twin import Spans, removed_by_suffix_array, removed_spans
+from tests.support.cli_runner import CliRunner
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
@@ -413,6 +416,59 @@ def test_a_source_that_would_be_lost_stops_the_run(tmp_path: Path) -> None:
     write(tmp_path / "in" / "b", [text], 1)
     with pytest.raises(Incomplete, match="more than 50% of their bytes"):
         run(tmp_path / "in", tmp_path / "out", max_source_loss=0.5)
+
+
+def why(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["why", *map(str, arguments)])
+
+
+def test_why_says_which_passage_and_where_its_first_copy_is(tmp_path: Path) -> None:
+    passage = "a passage that is in three of these texts"
+    texts = [f"1-{passage} two", f"three={passage}", passage, "nothing of it"]
+    source = write(tmp_path / "in", texts, 1)
+    run(source, tmp_path / "out")
+    offsets = np.cumsum([0, *(len(line) for line in (source / "0.jsonl").read_bytes().splitlines(keepends=True))])
+    first = f"{source}/0.jsonl:0"
+    kept = why(tmp_path / "out", f"0.jsonl:{offsets[1]}").output.splitlines()
+    assert kept[-2:] == [
+        "  1 repeated passage, 41 B",
+        f"    bytes 6 to 47 occur 3 times, first in {first} at byte 2",
+    ]
+    dropped = why(tmp_path / "out", "2").output.splitlines()
+    assert dropped[0] == "2 was dropped by repeated_passages (stage cut_passages)"
+    assert dropped[-1] == f"    bytes 0 to 41 occur 3 times, first in {first} at byte 2"
+    assert "repeated passage" not in why(tmp_path / "out", f"0.jsonl:{offsets[3]}").output
+    told = json.loads(why(tmp_path / "out", f"000000_{offsets[1]}", "--json").output)
+    assert told["passages"] == [{"start": 6, "end": 47, "n_occurrences": 3, "first": first, "first_start": 2}]
+    run(source, tmp_path / "found", remove="nothing")
+    counted = why(tmp_path / "found", f"000000_{offsets[2]}").output.splitlines()
+    assert counted[0] == f"000000_{offsets[2]} has repeated passages; this run removed nothing"
+    assert counted[-1] == dropped[-1]
+
+
+def test_a_step_of_a_curation(tmp_path: Path) -> None:
+    """Passages are compared as the steps before it leave the texts, and later steps see what is left of them."""
+    texts = [*documents(120, 3), "zz", "zz"]
+    source = write(tmp_path / "in", texts)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "name: passages\ninput: ???\noutput: ???\nsteps:\n  - exact_duplicates\n"
+        "  - repeated_passages: {min_bytes: 24, max_source_loss: 1}\n  - text\n"
+    )
+    words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "512MB", "--quiet"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    seen: dict[str, int] = {}
+    for i, text in enumerate(texts):
+        seen.setdefault(text, i)
+    unique = sorted(seen.values())
+    wanted = expected_output([texts[i] for i in unique], 24)
+    kept = [(unique[record["id"]], record["text"]) for record in wanted if str(record["text"]).strip()]
+    assert [(record["id"], record["text"]) for record in read(tmp_path / "out")] == kept
+    tables = [path.name for path in sorted((tmp_path / "out" / "_tamis" / "duplicates").glob("cut_*"))]
+    assert tables == ["cut_repeated_passages-most-frequent.parquet", "cut_repeated_passages-part-00000.parquet"]
+    with pytest.raises(UsageError, match="leave the step out"):
+        RepeatedPassages(remove="nothing")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tamis.dedup.kinds import EXACT, FUZZY, LINES, SUBSTRINGS, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
+from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 
 
@@ -143,6 +144,14 @@ class RepeatedPassages(Deduplication):
     name: str = "cut_repeated_passages"
 
     kind = SUBSTRINGS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.remove == "nothing":
+            raise UsageError(
+                f"{self.name}: a curation removes; leave the step out, or count passages with: "
+                "tamis dedup substrings --remove nothing"
+            )
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)

@@ -42,8 +42,7 @@ class SubstringComparison(KeyComparison):
             self._forget_other_memory(workflow)
             if not state.linked(0).exists():
                 self._group(workflow)
-            if workflow.passes.step is None:
-                self._drop_selections(workflow)
+            self._drop_selections(workflow)
             self._compare(workflow)
         workflow.measure_scratch()
         summary = state.summary.read()
