@@ -79,7 +79,7 @@ class InlineWorkers:
 
             failed: StageFailure | None = None
             try:
-                report = self._runner.run(message.unit, message.fence, send, lambda: 0)
+                report = self._runner.run(message.unit, message.fence, send, lambda: 0, message.samples)
             except StageFailure as exc:
                 failed = exc
             if failed is not None:  # outside of the handler: the exception keeps the context that it was raised in

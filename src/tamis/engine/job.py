@@ -63,6 +63,15 @@ class Job:
         """Labels of the stages that remove duplicates."""
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
 
+    @property
+    def text_field(self) -> str:
+        """The field that the first stage with a text reads: what samples show of a document."""
+        named = (getattr(s, name, None) for s in self.stages for name in ("text_field", "input_fields"))
+        first = next((field for field in named if field), "text")
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        return first if isinstance(first, str) else "text"
+
     def kernel_groups(self) -> list[str]:
         """Return the compiled kernels that the job needs: the engine's own, and those its stages name."""
         return [RECORDS, *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]

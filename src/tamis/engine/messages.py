@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import CommittedFile, Covered, FileKind
 from tamis.engine.supervisor.units import Piece, Unit
 from tamis.engine.wire import kinds
@@ -30,6 +31,7 @@ class Assign:
 
     unit: Unit
     fence: int
+    samples: SampleLimits | None = None  # of those chosen so far; None: no samples are taken
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,7 @@ class FileKind(StrEnum):
     VERDICTS = "verdicts"
     REJECTED = "rejected"
     SCORES = "scores"
+    SAMPLES = "samples"  # joined to one file, not committed (run/output/sample_store.py)
 
 
 @dataclass(frozen=True, slots=True)

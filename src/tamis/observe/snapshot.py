@@ -78,6 +78,11 @@ class Snapshot:
         recorded = self.record.duplicate_stages if self.record is not None else []
         return set(recorded) or duplicate_stages_of(self.about)
 
+    @property
+    def shows_documents(self) -> bool:
+        """Whether pages may show parts of documents (setting no_samples)."""
+        return self.about.get("shows_documents") is not False
+
     def rate(self, column: str) -> float:
         """Return how fast a count of the totals grows now, per second."""
         if len(self.recent) < 2:

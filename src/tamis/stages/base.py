@@ -113,6 +113,8 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     """
     columns_out: ClassVar[Sequence[str] | None] = None
     """The columns of `outputs`, like `columns_in`."""
+    redacts_samples: bool = False
+    """It removes values that must not be stored from texts: `redact_sample` does so in those that a report shows."""
     _notes_of_call: CallNotes | None = None
 
     @abstractmethod
@@ -275,6 +277,17 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def rules(self) -> list[DropRule]:
         """Return the rules by which this stage drops documents, in order; empty for a stage that declares none."""
         return []
+
+    def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that a rule of this stage counted, in order; empty where it counts none.
+
+        For the examples of a report: called for few documents, whose texts are cut to a bound.
+        """
+        return []
+
+    def redact_sample(self, text: str) -> str:
+        """Return a text without the values that this stage removes because they must not be stored."""
+        return text
 
     def _note_drops(
         self,

@@ -52,7 +52,7 @@ _DEPTH = 6
 _FILES = "model files"
 # Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
 # model may bring code along (which counts by its files).
-_NO_EFFECT = {"replayed_rules", "trust_remote_code"}
+_NO_EFFECT = {"judge", "trust_remote_code"}
 _HASHED = re.compile(r"([A-Za-z_][\w.<>]*):[0-9a-f]*")  # code as `_plain` describes it: its name and its hash
 _VEILED = re.compile(r"<hidden(?: [0-9a-f]+)?>")
 _CONSTANT = "= "

@@ -84,6 +84,7 @@ class Observation:
             "input_bytes": files.total_bytes,
             "n_files": len(files),
             "host": os.uname().nodename,
+            "shows_documents": not context.settings.no_samples,
         }
         run = MonitoredRun(
             labels=context.job.labels,

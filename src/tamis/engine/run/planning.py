@@ -41,6 +41,12 @@ class ExecutionContext:
     started_s: float = field(default_factory=time.monotonic)
 
     @property
+    def takes_samples(self) -> bool:
+        """Whether excerpts of documents are stored: of what the user gets, not of passes in between."""
+        is_reported = self.job.writer is None or self.job.writer.is_reported
+        return is_reported and not self.settings.no_samples
+
+    @property
     def folders(self) -> list[str]:
         """Folders that the run writes to."""
         return [self.dir.output, self.dir.scratch]

@@ -19,6 +19,7 @@ from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
+from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
@@ -53,7 +54,10 @@ class WorkSession:
         `totals.share` is what they delivered.
         """
         run_dir = self.context.dir
-        committer = Committer(run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote)
+        samples = SampleStore(run_dir.path) if self.context.takes_samples else None
+        committer = Committer(
+            run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote, samples
+        )
         orders = AlertOrders()
         self.observation.plan(steps)
         try:

@@ -260,6 +260,12 @@ class RunSettings:
         False, FLAG, "Also write the dropped documents, each with the rule that dropped it, to OUT/_tamis/rejected.",
         scope=Scope.STAGES, in_recipes=True,
     )  # fmt: skip
+    no_samples: bool = setting(
+        False, FLAG,
+        "Store no excerpts of documents in the run directory, and show none in the report: for data that must not be "
+        "copied.",
+        scope=Scope.DOCUMENTS, in_recipes=True,
+    )  # fmt: skip
     gpu_overflow: str = setting(
         "quarantine", choice("quarantine", "cut"),
         "What to do with a document that is too large for the GPU even alone: quarantine it, or cut: let the model "

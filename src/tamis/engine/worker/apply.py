@@ -17,6 +17,7 @@ from tamis.engine.worker.binning import as_numbers, count, is_whole
 from tamis.engine.worker.dropped import StageInput, record_bytes
 from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.rejections import Rejections
+from tamis.engine.worker.sampling import SampleCollector
 from tamis.errors import PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.table_block import TableBlock
@@ -109,6 +110,7 @@ class Notes:
     score_collector: ScoreCollector = field(default_factory=lambda: ScoreCollector(()))
     quarantine: Quarantine = lambda batch, stage, reasons: None
     read: Callable[[str, InputNotes], None] = lambda stage, notes: None
+    samples: SampleCollector | None = None
 
 
 def run_stage(
@@ -251,6 +253,8 @@ def _run_chunk(
     for serials, note in _account(book, label, before, documents, drops, list(bad), is_sink):
         identity = hash128.sum128(*before, serials)
         # In this order: examples are some of those whose ids were looked up.
+        if notes.samples is not None:
+            notes.samples.note_dropped(stage_input.batches, before, serials, label, note)
         notes.rejections.add(stage_input.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
         book.drop(
             note.reason, len(serials), identity, stage_input.n_bytes(serials), stage_input.examples(serials, note.ids)

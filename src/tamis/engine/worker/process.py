@@ -37,6 +37,7 @@ from tamis.engine.messages import (
     StagedFile,
     UnitMessage,
 )
+from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
@@ -63,6 +64,7 @@ from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, accoun
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
+from tamis.engine.worker.sampling import SampleCollector
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
@@ -97,6 +99,7 @@ class UnitRunner:
         self._passed: set[str] = set()  # labels of stages that have processed a document
         self._setup_s = 0.0  # of the unit that is being done
         self._uses = Uses()  # of the unit that is being done
+        self._sample_limits: SampleLimits | None = None  # of this unit
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r.stage, r.score) for r in job.rules() if r.at_least or r.at_most}
@@ -104,14 +107,17 @@ class UnitRunner:
         self._fields = FieldCheck(job)
         self._input_schema: tuple[pa.Schema | None] | None = None
 
-    def run(self, unit: Unit, fence: int, send: Send, wait: Callable[[], int]) -> Report:
-        """Run a unit and return the report on it."""
+    def run(
+        self, unit: Unit, fence: int, send: Send, wait: Callable[[], int], samples: SampleLimits | None = None
+    ) -> Report:
+        """Run a unit and return the report on it. `samples`: the limits of those to take."""
         report: Report
         # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew
         # with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.config.staged, f"u{mark}")
         started_s, self._setup_s = time.perf_counter(), 0.0
+        self._sample_limits = samples
         self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.REWRITE else READING)
         try:
@@ -260,7 +266,8 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        notes = Notes(rejections, self._uses, collector, aside, read)
+        samples = SampleCollector(self.job, self._sample_limits) if self._sample_limits is not None else None
+        notes = Notes(rejections, self._uses, collector, aside, read, samples)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)
         else:
@@ -292,13 +299,14 @@ class UnitRunner:
             files = collector.write(documents, base, is_last=False)
             documents.clear()
         else:
-            files = self._write(tasks, base, ledger, collector)
+            files = self._write(tasks, base, ledger, collector, samples)
         if probe is not None:
             tasks.clear()
             probe.mark(WRITING)
             probe.restore(rejections)
             retained = RetainedMemory(probe.retained)
         files += write_quarantine(quarantine, base) + rejections.write(base)
+        files += samples.write(base) if samples is not None else []
         done = _done(contents, files, ledger)
         first_bad = quarantine[0].describe() if quarantine else ""
         return replace(
@@ -418,7 +426,14 @@ class UnitRunner:
         ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch.identity, at))
         return batch.filter(in_window)
 
-    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, collector: ScoreCollector) -> list[StagedFile]:
+    def _write(
+        self,
+        tasks: list[Task[Any]],
+        base: str,
+        ledger: Ledger,
+        collector: ScoreCollector,
+        samples: SampleCollector | None,
+    ) -> list[StagedFile]:
         spec = self.config.output
         files = [StagedFile(p, FileKind.LISTED) for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
         if ledger.stages and (files or self.job.stages[-1].is_sink_stage):
@@ -430,6 +445,8 @@ class UnitRunner:
         documents = _documents(others, self.job)
         if self._is_declared:
             documents = self._fit_schema(documents, ledger)
+        if samples is not None:
+            samples.note_written(documents)
         return (
             files
             + output.write_documents(documents, base, spec, ledger, self._model())

@@ -39,7 +39,7 @@ class Facts:
 def gather(folder: Path) -> Facts:
     facts = Facts(folder, read_snapshot(folder, SnapshotLimits(n_points=400, n_moments=150, n_events=150)))
     facts.problems = facts.run.problems
-    facts.thumbnails = thumbnail_grids(folder)
+    facts.thumbnails = thumbnail_grids(folder) if facts.run.shows_documents else ""
     manifest = facts.run.manifest
     if manifest is not None:
         facts.ledger, facts.skipped_files = manifest.ledger, manifest.skipped_files

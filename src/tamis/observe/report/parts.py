@@ -79,7 +79,7 @@ def dropped(facts: Facts) -> str:
     rows = []
     for d in facts.drops[:_MAX_ROWS]:
         stage = f'<br><span class="dim">stage {text(d.stage, _NAME)}</span>' if d.reason != d.stage else ""
-        examples = "".join(_example(d, k) for k in range(min(3, len(d.examples))))
+        examples = "".join(_example(d, k, facts.run.shows_documents) for k in range(min(3, len(d.examples))))
         rows.append(
             [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
         )
@@ -90,9 +90,9 @@ def dropped(facts: Facts) -> str:
     return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
 
 
-def _example(drop: Drop, k: int) -> str:
+def _example(drop: Drop, k: int, shows_text: bool) -> str:
     """Return a dropped document by name, with the beginning of its text if that can be read at once."""
-    begins = excerpt(*drop.places[k]) if k < len(drop.places) else ""
+    begins = excerpt(*drop.places[k]) if shows_text and k < len(drop.places) else ""
     shown = f'<br><span class="dim">{text(begins, MAX_CHARS)}</span>' if begins else ""
     return f"<p><code>{text(quoted(drop.examples[k]), _NAME)}</code>{shown}</p>"
 
@@ -183,7 +183,11 @@ def quarantine(facts: Facts) -> str:
         examples = "".join(
             f'<p><span class="dim">{text(x.file, _NAME)} at {x.offset:,} ({text(x.unit)}), length '
             f"{x.length:,}</span><br>"
-            f"<code>{text(x.start_of_raw(_RAW_CHARS), _RAW_CHARS)}</code></p>"
+            + (
+                f"<code>{text(x.start_of_raw(_RAW_CHARS), _RAW_CHARS)}</code></p>"
+                if facts.run.shows_documents
+                else "</p>"
+            )
             for x in facts.reasons[key]
         )
         where = f'<br><span class="dim">stage {text(stage, _NAME)}</span>' if stage else ""

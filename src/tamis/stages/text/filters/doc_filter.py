@@ -125,6 +125,12 @@ class DocumentFilter(ABC):
         """How a recipe sets the limits that it does not set under their own names."""
         return self._in_recipe.by_limit if self._in_recipe is not None else {}
 
+    def find_evidence(self, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that the score counts, in order: reports highlight them in examples."""
+        from tamis.stages.text.filters.evidence import find_ranges
+
+        return next((found for s in self.statistics if (found := find_ranges(s, text))), [])
+
 
 class BoundedFilter(DocumentFilter):
     """Keeps scores between two of its parameters, both included.
