@@ -31,13 +31,13 @@ class Curation:
     """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
     Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines, RepeatedPassages,
-    Decontaminate. `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the format of the input
-    or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the last step is a writer. `shard_size`: files
-    of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a
-    seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`, several inputs with a
-    weight, max_documents or upsample each. `left_out`: steps of the recipe that cannot run here; they belong to the
-    identity of the run, and summary, report and card name them. `run()` runs all passes, and resumes where it was
-    stopped.
+    Decontaminate. `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a
+    folder, written in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the
+    last step is a writer. `shard_size`: files of about this size before compression. `split`:
+    "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md that describes the
+    data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `left_out`:
+    steps of the recipe that cannot run here; they belong to the identity of the run, and summary, report and card name
+    them. `run()` runs all passes, and resumes where it was stopped.
     """
 
     def __init__(
