@@ -19,6 +19,9 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Writer
+from tamis.stages.text.io.writer import ArrowWriter
+from tamis.stages.text.tokens.options import TokenOptions
+from tamis.stages.text.tokens.stages import IDENTITY, IDS, TokenFileWriter, Tokenize
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -34,7 +37,8 @@ class Curation:
     or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the last step is a writer. `shard_size`: files
     of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a
     seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`, several inputs with a
-    weight, max_documents or upsample each. `run()` runs all passes, and resumes where it was stopped.
+    weight, max_documents or upsample each. `tokens`: token ids instead of documents (`TokenOptions`). `run()` runs all
+    passes, and resumes where it was stopped.
     """
 
     def __init__(
@@ -49,9 +53,10 @@ class Curation:
         shuffle: int | bool | None = None,
         card: bool = True,
         sources: Sequence[Source | Mapping[str, Any]] | None = None,
+        tokens: TokenOptions | Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.writing = make_writing(file_type, shard_size, split, shuffle, card)
+        self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens)
         remaining = list(steps)
         self.sources = [] if sources is None else sources_of(sources)
         if self.sources:
@@ -64,6 +69,8 @@ class Curation:
         self.steps: list[Step] = []
         for step in remaining:
             self.steps += self._flat(step)
+        if self.writing.tokens is not None:
+            self.steps.append(self._tokenizing(self.writing.tokens))
         names = [s.name for s in self.steps if isinstance(s, Deduplication)]
         if len(set(names)) < len(names):
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
@@ -90,10 +97,10 @@ class Curation:
             got = "both" if output_path is not None else "neither"
             raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
         if isinstance(last, Writer):
-            if self.writing.is_packed or self.writing.file_type is not None:
+            if self.writing.is_packed or self.writing.file_type is not None or self.writing.tokens is not None:
                 raise UsageError(
-                    f"{_WHO}: file_type, shard_size, split and shuffle go with output_path; the last step is a writer "
-                    "already"
+                    f"{_WHO}: file_type, shard_size, split, shuffle and tokens go with output_path; the last step is a "
+                    "writer already"
                 )
             if last.mode not in ("ignore", "error"):
                 raise UsageError(
@@ -102,9 +109,15 @@ class Curation:
             steps.pop()
             return last
         self._partitioning().reach()
+        if self.writing.tokens is not None:
+            return TokenFileWriter(str(absolute(str(output_path))), self.writing.tokens.format)
         return _writer_for(
             self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
         )
+
+    def _tokenizing(self, tokens: TokenOptions) -> Tokenize:
+        stage = Tokenize(tokens.tokenizer, self.text_field, tokens.end_token, tokens.format)
+        return stage.with_identity() if self.writing.is_packed else stage
 
     def _flat(self, step: Step) -> list[Step]:
         if isinstance(step, Deduplication):
@@ -138,6 +151,8 @@ class Curation:
 
         Files that are packed afterwards are compressed at that point, not by this writer.
         """
+        if self.writing.is_packed and self.writing.tokens is not None:
+            return ArrowWriter(self.output_path, fields=[IDS, IDENTITY])
         stage: Any = copy.deepcopy(self._writer)
         if self.writing.is_packed and stage.format == "jsonl":
             stage.file_extension, stage.codec = "jsonl", None

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from tamis import files
 from tamis.curation.card import MARK, Split, make_card
-from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, packed_file
+from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, TokenPackTask, packed_file
 from tamis.dedup.planning import solver_room
 from tamis.engine.schema import read_plan
 from tamis.errors import RunConflict
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
+from tamis.stages.text.tokens.options import NO_END
 from tamis.stores.s3 import Bucket
 from tamis.stores.urls import is_bucket, split_s3
 
@@ -100,8 +101,23 @@ def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles:
     writing = run.curation.writing
+    paths = [os.path.join(run.output.path, name) for name in parts]
+    if writing.tokens is not None:
+        token_task = TokenPackTask(
+            parts=sorted(paths),
+            format=writing.tokens.format,
+            sequence_length=writing.tokens.sequence_length,
+            packing=writing.tokens.packing,
+            has_ends=writing.tokens.end_token != NO_END,
+            shard_bytes=writing.shard_bytes,
+            split=writing.split,
+            shuffle=writing.shuffle,
+            room_bytes=solver_room(run.settings.budget_bytes()),
+        )
+        run.runner.run_task(folder, token_task, "tamis.curation.token_packer", "packing")
+        return packed_file(folder).read() or PackedFiles([])
     task = PackTask(
-        parts=[os.path.join(run.output.path, name) for name in parts],
+        parts=paths,
         text_field=run.curation.text_field,
         extension=run.curation.extension,
         shard_bytes=writing.shard_bytes,

@@ -45,6 +45,7 @@ from tamis.pipeline import Pipeline
 from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
+from tamis.stages.text.tokens.stages import Tokenize
 from tamis.stores import options as stores
 from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_references import remove_referenced_below
@@ -59,6 +60,7 @@ _FORKED = [
     "tamis.curation.scores",
     "tamis.curation.source_limits",
     "tamis.curation.packer",
+    "tamis.curation.token_packer",
 ]
 _WRITE_WEIGHT, _STEP_WEIGHT = 0.5, 0.25  # of the last pass and of each step in it, in units of a first pass
 _FRESH = "start over with fresh (--fresh)"
@@ -330,7 +332,8 @@ class CurationRun:
         files.own_folder(folder, _FRESH)
         limits = os.path.join(folder, "limits.json")
         if not os.path.exists(limits):
-            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(last)]
+            counted = [step for step in last if not isinstance(step, Tokenize)]
+            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(counted)]
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])

@@ -70,7 +70,11 @@ TABLES = {
         files_together=1000,
     ),
 }
-PACKERS = {"webdataset": "packer.webdataset", "megatron": "tamis.formats.megatron.format"}
+PACKERS = {
+    "webdataset": "packer.webdataset",
+    "megatron": "tamis.formats.tokens.format",
+    "tokens": "tamis.formats.tokens.format",
+}
 """Formats that are written as several files at once, by a module with `write` (images/webdataset.py)."""
 
 
