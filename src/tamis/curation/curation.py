@@ -22,6 +22,7 @@ from tamis.stages.io import Writer
 from tamis.stages.text.io.writer import ArrowWriter
 from tamis.stages.text.tokens.options import TokenOptions
 from tamis.stages.text.tokens.stages import IDENTITY, IDS, TokenFileWriter, Tokenize
+from tamis.stages.text.tokens.tokenizer import tokenizer_path
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -116,6 +117,7 @@ class Curation:
         )
 
     def _tokenizing(self, tokens: TokenOptions) -> Tokenize:
+        tokenizer_path(tokens.tokenizer)  # so that a wrong one is reported before the first pass
         stage = Tokenize(tokens.tokenizer, self.text_field, tokens.end_token, tokens.format)
         return stage.with_identity() if self.writing.is_packed else stage
 

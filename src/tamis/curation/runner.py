@@ -145,6 +145,8 @@ class CurationRun:
         self._keep_histograms()
         output_files = finish_output(self, written)
         facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
+        if self.curation.writing.tokens is not None:
+            facts |= self._token_facts(written, output_files.numbers)
         record = CurationRecord(
             identity,
             {name: dict(summary) for name, summary in summaries.items()},
@@ -395,6 +397,13 @@ class CurationRun:
         passes = [run_dir_of(os.path.join(group.workflow.work.path, "keys-0")) for group in self.groups]
         task = ScoresTask(passes, self.output.run_dir)
         self.runner.run_task(folder, task, "tamis.curation.scores", "scores")
+
+    def _token_facts(self, written: RunResult, numbers: dict[str, int]) -> CurationFacts:
+        metrics = next((dict(b.metrics) for b in written.ledger.stages if b.name == "tokenize"), {})
+        facts: CurationFacts = {"n_tokens": int(metrics.get("tokens", 0))}
+        if self.curation.writing.tokens is not None and self.curation.writing.tokens.sequence_length is not None:
+            facts |= {"n_sequences": numbers.get("rows", 0), "n_padding": numbers.get("padding", 0)}
+        return facts
 
     def _facts(self, written: RunResult, peak_bytes: int, seconds: float) -> CurationFacts:
         ledger = written.ledger

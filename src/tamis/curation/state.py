@@ -52,10 +52,14 @@ class PackedFiles:
 
 @dataclass(frozen=True)
 class OutputFiles:
-    """Files that were written next to those of the last pass, and those of the last pass that they replace."""
+    """Files that were written next to those of the last pass, and those of the last pass that they replace.
+
+    `numbers`: as of PackedFiles.
+    """
 
     files: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tamis.cli.jobs import command_file
 from tamis.cli.jobs.jobs import Consent, RecipeJob
 from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
+from tamis.cli.jobs.tokenize import token_values
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
@@ -55,6 +56,28 @@ def curate(
         int | None,
         Option(min=0, metavar="SEED", help="Write the documents in a random order that this seed determines."),
     ] = None,
+    tokenize: Annotated[
+        str | None,
+        Option(
+            metavar="FOLDER",
+            help="Write token ids by the tokenizer in this folder, not documents; --format is then megatron, npy, raw, "
+            "mds, parquet or arrow.",
+        ),
+    ] = None,
+    sequence_length: Annotated[
+        int | None, Option(min=2, metavar="N", help="With --tokenize: write sequences of N tokens.")
+    ] = None,
+    packing: Annotated[
+        Literal["concatenate", "best-fit"] | None,
+        Option(help="With --sequence-length: how documents fill sequences. Default: concatenate."),
+    ] = None,
+    end_token: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT",
+            help="With --tokenize: the special token that ends each document, or none. Default: the tokenizer's.",
+        ),
+    ] = None,
     no_card: Annotated[bool, Option("--no-card", help="Do not write the README.md that describes the data.")] = False,
     plan: Annotated[
         bool,
@@ -79,7 +102,13 @@ def curate(
     """
     from tamis.curation.writing import make_writing
 
-    make_writing(format_, shard_size, split, shuffle)  # so that a mistake is reported as one of the option
+    tokens: dict[str, SettingValue] = {}
+    if tokenize is not None:
+        tokens = token_values(tokenize, format_ or "megatron", sequence_length, packing or "concatenate", end_token)
+        format_ = None
+    elif sequence_length is not None or packing is not None or end_token is not None:
+        raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
+    make_writing(format_, shard_size, split, shuffle, tokens=tokens or None)  # a mistake is one of the option
     writing = {
         "format": format_,
         "shard_size": shard_size,
@@ -89,6 +118,7 @@ def curate(
     }
     values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}
     values |= {f"write.{name}": value for name, value in writing.items()}
+    values |= {f"write.tokens.{name}": value for name, value in tokens.items()}
     job = RecipeJob(
         preset, options.parse_sets(set_), {name: value for name, value in values.items() if value is not None}
     )
@@ -170,6 +200,7 @@ def described(result: CurationResult) -> dict[str, Any]:
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
     about = as_dict(result.run)
+    about |= {name: n for name, n in result.about.items() if name in ("n_tokens", "n_sequences", "n_padding")}
     about |= {**whole, **(result.record.figures() if result.record is not None else {})}
     about["prediction"] = {}  # of the last pass alone
     return {**about, "drops": drops_of_run(result.run.ledger, run_dir_of(result.output))}
@@ -197,4 +228,11 @@ def print_result(about: dict[str, Any]) -> None:
         )
         lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
-    print_summary(about, [*lines, scratch, *alert_lines(about.get("alerts"))])
+    print_summary(about, [*_token_lines(about), *lines, scratch, *alert_lines(about.get("alerts"))])
+
+
+def _token_lines(about: dict[str, Any]) -> list[str]:
+    if "n_sequences" not in about:
+        return []
+    share = about["n_padding"] / max(1, about["n_tokens"] + about["n_padding"])
+    return [f"sequences: {about['n_sequences']:,}, {share:.2%} of their tokens are padding"]
