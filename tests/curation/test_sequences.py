@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,9 +77,7 @@ def test_best_fit_cuts_only_long_documents(lengths: list[int], length: int, n_ca
     pieces = [own[a:b] for own, starts in found for a, b in zip(starts, [*starts[1:], length], strict=True)]
     begins = np.cumsum([0, *lengths]).tolist()
     expected = [
-        list(range(p, min(p + length, end)))
-        for begin, end in zip(begins, begins[1:], strict=False)
-        for p in range(begin, end, length)
+        list(range(p, min(p + length, end))) for begin, end in pairwise(begins) for p in range(begin, end, length)
     ]
     assert sorted(piece for piece in pieces if piece[0] != PAD) == expected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def write(folder: Path, kind: str, *parts: Rows, length: int | None = None, dtyp
 
 
 def split(ids: Any, offsets: Any) -> list[list[int]]:
-    return [ids[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [ids[a:b].tolist() for a, b in pairwise(offsets)]
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])
