@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +11,6 @@ from tamis.cli.jobs import command_file
 from tamis.cli.jobs.jobs import Consent, RecipeJob
 from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
-from tamis.cli.jobs.tokenize import token_values
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
@@ -136,6 +136,20 @@ def curate(
         show_plan(workflow_and_settings[0], work.launch.as_json, workflow_and_settings[1], may_run_trials=False)
         return
     raise CommandExit(perform(request))
+
+
+def token_values(
+    tokenizer: str, format_: str, sequence_length: int | None, packing: str, end_token: str | None
+) -> dict[str, SettingValue]:
+    """Return the options of an output of token ids as a recipe has them, in `write: tokens:`."""
+    values: dict[str, SettingValue] = {
+        "tokenizer": os.path.abspath(os.path.expanduser(tokenizer)),
+        "format": format_,
+        "sequence_length": sequence_length,
+        "packing": packing,
+        "end_token": end_token,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 # -- running ----------------------------------------------------------------------------------------------------------

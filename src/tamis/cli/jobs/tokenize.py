@@ -6,9 +6,9 @@ like any other.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Literal
 
+from tamis.cli.jobs.curate import perform, token_values
 from tamis.cli.jobs.jobs import RecipeJob
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
@@ -75,7 +75,6 @@ def tokenize(
 
     Example: tamis tokenize data/ tokens/ --tokenizer models/mine --format npy --memory 1GB
     """
-    from tamis.cli.jobs.curate import perform
     from tamis.curation.writing import make_writing
 
     tokens = token_values(tokenizer, format_, sequence_length, packing, end_token)
@@ -86,17 +85,3 @@ def tokenize(
     values |= {f"write.tokens.{name}": value for name, value in tokens.items()}
     job = RecipeJob("tokenize", {}, {name: value for name, value in values.items() if value is not None})
     raise CommandExit(perform(Request(job, work.settings, work.launch)))
-
-
-def token_values(
-    tokenizer: str, format_: str, sequence_length: int | None, packing: str, end_token: str | None
-) -> dict[str, SettingValue]:
-    """Return the options of an output of token ids as a recipe has them, in `write: tokens:`."""
-    values: dict[str, SettingValue] = {
-        "tokenizer": os.path.abspath(os.path.expanduser(tokenizer)),
-        "format": format_,
-        "sequence_length": sequence_length,
-        "packing": packing,
-        "end_token": end_token,
-    }
-    return {name: value for name, value in values.items() if value is not None}
