@@ -20,6 +20,7 @@ def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
     known = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels, "tokens": _tokens}
+    known["overlap"] = _overlap
     got, expected = known.get(group, lambda: ((), ()))()
     if got != expected:
         raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
@@ -89,3 +90,16 @@ def _tokens() -> tuple[object, object]:
     return (found.ids.tolist(), found.status.tolist(), sorted(missing)), (
         *([1, 2, 3], [1, 2], ["caf\u00e9", "on", "s", "sat"]),
     )
+
+
+def _overlap() -> tuple[object, object]:
+    from tamis.kernels.overlap.folding import folding
+    from tamis.kernels.overlap.ngrams import Scanner, add_all, new_filter
+
+    text = "The cat\u2019s caf\u00e9: \u6f22\u5b57, on a mat".encode()
+    row = np.frombuffer(text, np.uint8), np.array([0]), np.array([len(text)])
+    totals, known = np.zeros((1, 2), np.int64), new_filter(20)
+    (every,) = Scanner(folding(), 3).scan(*row, totals)
+    add_all(every.hashes[::3], known)
+    passed = [w.field("token").tolist() for w in Scanner(folding(), 3, 0, known).scan(*row, totals)]
+    return (totals.tolist(), every.field("token_end").tolist(), passed), ([[9, 32]], [3, 4, 6, 7, 8, 9, 9], [[0, 3, 6]])
