@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
 from tamis.kernels.loading.library import all_groups, import_all
+from tamis.kernels.overlap.folding import folding
+from tamis.kernels.overlap.ngrams import Scanner, add_all, match_all, new_filter
 from tamis.kernels.pixels.scaling import scaled_square
 from tamis.kernels.records import hash128, json_scan, json_text
 from tamis.kernels.records.join import join_rows
@@ -214,6 +216,23 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def overlap() -> Iterator[Any]:
+    parts = buffers()
+    totals = np.zeros((parts.n_rows, 2), np.int64)
+    scanner = Scanner(folding(), 3, 2)
+    windows = list(scanner.scan(parts.data, *parts.spans(), totals))
+    yield [totals.tolist(), [w.fields.tolist() for w in windows], [w.hashes.tolist() for w in windows]]
+    known = new_filter(10)
+    add_all(windows[0].hashes[::2], known)
+    yield known.tolist()
+    passed = Scanner(folding(), 3, 2, known).scan(parts.data, *parts.spans(), totals)
+    yield [w.hashes.tolist() for w in passed]
+    starts, ends = parts.spans()
+    yield match_all(
+        folding(), parts.data, starts, ends, parts.data, starts, ends, np.arange(len(starts)) % 2 == 0
+    ).tolist()
+
+
 def main() -> None:
     called: set[str] = set()
     for kind in (native.Kernel, native.PythonKernel):
@@ -230,6 +249,7 @@ def main() -> None:
         "pixels": pixels,
         "tokens": tokens,
         "substrings": substrings,
+        "overlap": overlap,
     }
     found = {name: [plain(one) for one in of()] for name, of in groups.items()}
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]

@@ -28,6 +28,7 @@ def check(group: str) -> None:
         "pixels": _pixels,
         "tokens": _tokens,
         "substrings": _substrings,
+        "overlap": _overlap,
     }
     got, expected = checks.get(group, lambda: ((), ()))()
     if got != expected:
@@ -129,3 +130,16 @@ def _substrings() -> tuple[object, object]:
         [6, 12, 19, 28, 30, 39, 45, 52, 61, 63, 66, 67, 74, 79, 83, 89],
         *("f96cf9603889d8dd", 53),
     )
+
+
+def _overlap() -> tuple[object, object]:
+    from tamis.kernels.overlap.folding import folding
+    from tamis.kernels.overlap.ngrams import Scanner, add_all, new_filter
+
+    text = "The cat\u2019s caf\u00e9: \u6f22\u5b57, on a mat".encode()
+    row = np.frombuffer(text, np.uint8), np.array([0]), np.array([len(text)])
+    totals, known = np.zeros((1, 2), np.int64), new_filter(20)
+    (every,) = Scanner(folding(), 3).scan(*row, totals)
+    add_all(every.hashes[::3], known)
+    passed = [w.field("token").tolist() for w in Scanner(folding(), 3, 0, known).scan(*row, totals)]
+    return (totals.tolist(), every.field("token_end").tolist(), passed), ([[9, 32]], [3, 4, 6, 7, 8, 9, 9], [[0, 3, 6]])

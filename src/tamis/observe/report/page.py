@@ -13,6 +13,7 @@ from tamis.observe.charts.svg import text
 from tamis.observe.charts.tables import alerts_table, cards, events_table, nodes_table
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.report import parts
+from tamis.observe.report.decontamination import decontamination
 from tamis.observe.report.facts import Facts
 from tamis.observe.thumbnails import sheet
 
@@ -35,6 +36,7 @@ def render(facts: Facts) -> str:
         _section("Passes", passes_chart(run.record)),
         _section("Documents", run_charts.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
+        _section("Decontamination", decontamination(facts.run_dir)),
         _section("Images", facts.thumbnails),
         _section("Memory against the budget", run_charts.memory_of(run)),
         _pair(
