@@ -137,6 +137,7 @@ class RecordedRule:
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    meaning: str = ""  # what the score is, in words
 
     @property
     def compared(self) -> list[Any]:

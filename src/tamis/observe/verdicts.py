@@ -65,6 +65,7 @@ class PlannedRule:
     limits: dict[str, Any] = field(default_factory=dict)
     sides: Sides = field(default_factory=dict)
     inverted: bool = False
+    meaning: str = ""
 
 
 def read_plan(folder: Path) -> RunPlan:
@@ -87,7 +88,7 @@ def rules_of(folder: Path) -> list[PlannedRule] | None:
 def _rule(rule: RecordedRule) -> PlannedRule:
     low, high = rule.at_least, rule.at_most
     sides: Sides = {n: AT_LEAST if n == low else AT_MOST for n in rule.limits if n in (low, high)}
-    return PlannedRule(rule.stage, rule.name, rule.score or rule.name, rule.limits, sides, rule.inverted)
+    return PlannedRule(rule.stage, rule.name, rule.score or rule.name, rule.limits, sides, rule.inverted, rule.meaning)
 
 
 def not_asked(verdict: Verdict, rules: list[PlannedRule] | None) -> list[str] | None:

@@ -47,7 +47,7 @@ class DropRule(NamedTuple):
 
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
     name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
-    scores between them.
+    scores between them. `meaning`: what the score is, in words.
     """
 
     name: str
@@ -56,6 +56,7 @@ class DropRule(NamedTuple):
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    meaning: str = ""
 
 
 class StageMeta(ABCMeta):

@@ -56,7 +56,7 @@ figure path{vector-effect:non-scaling-stroke}.grid{stroke:var(--line);stroke-wid
 .line.k0{stroke:var(--c0)}.line.k1{stroke:var(--c1)}.line.k2{stroke:var(--c2)}.line.k3{stroke:var(--c3)}
 .line.k4{stroke:var(--c4)}.line.k5{stroke:var(--c5)}.line.k6{stroke:var(--c7)}.line.k7{stroke:var(--c7)}
 .line.k8{stroke:var(--c8)}
-.level{fill-opacity:.16}.l1{fill:var(--y);background:var(--y)}.l2{fill:var(--c3);background:var(--c3)}
+.shade{fill:var(--c5);fill-opacity:.13}.level{fill-opacity:.16}.l1{fill:var(--y);background:var(--y)}.l2{fill:var(--c3);background:var(--c3)}
 .l3{fill:var(--c5);background:var(--c5)}.l4{fill:var(--black);background:var(--black)}
 .hit rect{fill:transparent}.hit path{stroke:var(--fg);stroke-width:1px;opacity:0}.hit:hover path{opacity:.6}
 .rail{fill:var(--rail)}

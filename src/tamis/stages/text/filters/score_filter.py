@@ -381,7 +381,8 @@ def _rules(filters: Any, inverts: Any) -> list[DropRule]:
     rules = []
     for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
         limits, bounds = (one.thresholds(), one.bounds()) if isinstance(one, DocumentFilter) else ({}, (None, None))
-        rules.append(DropRule(_inverted(reason, invert), reason, limits, *bounds, invert))
+        meaning = one.meaning if isinstance(one, DocumentFilter) else ""
+        rules.append(DropRule(_inverted(reason, invert), reason, limits, *bounds, invert, meaning))
     return rules
 
 
