@@ -59,7 +59,8 @@ def funnel_chart(
             f'text-anchor="end">{show(n)}{f" · {share}" if share else ""}</text>{ends}'
         )
     label = f"{unit}: " + ", ".join(f"{s.name} {show(number(s.n))}" for s in steps)
-    svg = f'<svg class="rows" role="img" aria-label="{text(label, 600)}" width="100%" height="{len(steps) * _ROW}">'
+    role = "group" if any(s.link for s in steps) else "img"  # an image has no links
+    svg = f'<svg class="rows" role="{role}" aria-label="{text(label, 600)}" width="100%" height="{len(steps) * _ROW}">'
     return f"<figure>{svg}{''.join(rows)}</svg></figure>"
 
 

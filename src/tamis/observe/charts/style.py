@@ -39,7 +39,7 @@ svg{display:block;overflow:visible;max-width:100%}svg svg{overflow:hidden}
 figure text{fill:var(--dim);font:12px system-ui,sans-serif;font-variant-numeric:tabular-nums}
 .scale text{text-anchor:end}
 text.strong{fill:var(--fg);paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
-.rows text.strong{stroke:none}text.quiet{font-size:11px;opacity:.85;pointer-events:none}
+.rows text.strong{stroke:none}text.quiet{font-size:11px;fill:var(--fg);pointer-events:none}
 figure path{vector-effect:non-scaling-stroke}.grid{stroke:var(--line);stroke-width:1px;fill:none}
 .base{stroke:var(--dim);stroke-width:1px;fill:none}
 .fill{stroke:var(--card);stroke-width:.5px;vector-effect:non-scaling-stroke}.fill.soft{fill-opacity:.18;stroke:none}

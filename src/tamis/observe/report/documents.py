@@ -134,7 +134,7 @@ def _pair(facts: Facts, sample: Sample) -> str:
         f'<summary><code>{text(name, 80)}</code> <span class="dim">repeats <code>{text(kept, 200)}</code>{alike}</span>'
     )
     if other is None:
-        body = f"<pre>{excerpts.whole(sample.excerpt)}</pre>"
+        body = excerpts.block(excerpts.whole(sample.excerpt))
         why = (
             "" if facts.reads_texts else "; the run removes values that must not be stored, so that inputs are not read"
         )
@@ -143,10 +143,7 @@ def _pair(facts: Facts, sample: Sample) -> str:
         start = sample.excerpt.start
         old, new = excerpts.difference(sample.excerpt.text[:_PAIR_CHARS], other[start : start + _PAIR_CHARS])
         same = " The texts shown are equal." if "<del>" not in old and "<ins>" not in new else ""
-        body = (
-            f'<div class="two"><div><b>removed</b><pre>{old}</pre></div><div><b>kept</b><pre>{new}</pre></div></div>'
-            + (f'<p class="dim">{same}</p>' if same else "")
-        )
+        body = excerpts.side_by_side(("removed", old), ("kept", new)) + (f'<p class="dim">{same}</p>' if same else "")
     return f'<details class="doc">{head}</summary>{body}</details>'
 
 

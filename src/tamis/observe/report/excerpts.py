@@ -8,23 +8,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 from tamis.engine.samples import Excerpt, Outcome, Sample
-from tamis.observe.charts.svg import text
+from tamis.observe.charts.svg import text, visible
 
-_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_CONTROLS = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")  # would reorder or hide what follows
 _SIMILARITY = re.compile(r'"similarity": ([0-9.]+)')
 _SNIPPET = 150
 _TAG = re.compile(r"<[A-Z_0-9]+(?::[0-9a-f]+)?>")  # what redactors leave: position and kind
 _MAX_DIFF = 3000  # characters of each side that are compared
 _WORD = re.compile(r"\s+|[^\s]+")
-
-
-def plain(value: str) -> str:
-    """Return text for HTML, with characters that cannot be seen made visible."""
-    return escape(_CONTROLS.sub("\u00b7", _NOT_XML.sub("\ufffd", value)))
 
 
 def marked(value: str, marks: Iterable[tuple[int, int]]) -> str:
@@ -38,9 +30,9 @@ def marked(value: str, marks: Iterable[tuple[int, int]]) -> str:
         start = max(start, done)
         if start >= end:
             continue
-        parts += [plain(value[done:start]), f"<mark>{plain(value[start:end])}</mark>"]
+        parts += [visible(value[done:start]), f"<mark>{visible(value[start:end])}</mark>"]
         done = end
-    return "".join([*parts, plain(value[done:])])
+    return "".join([*parts, visible(value[done:])])
 
 
 def whole(excerpt: Excerpt) -> str:
@@ -76,10 +68,21 @@ def difference(before: str, after: str) -> tuple[str, str]:
     a, b = (_WORD.findall(value[:_MAX_DIFF]) for value in (before, after))
     left, right = [], []
     for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        old, new = plain("".join(a[a1:a2])), plain("".join(b[b1:b2]))
+        old, new = visible("".join(a[a1:a2])), visible("".join(b[b1:b2]))
         left.append(old if kind == "equal" or not old else f"<del>{old}</del>")
         right.append(new if kind == "equal" or not new else f"<ins>{new}</ins>")
     return "".join(left), "".join(right)
+
+
+def block(html: str) -> str:
+    """Return text that scrolls, by keys, too."""
+    return f'<pre tabindex="0">{html}</pre>'
+
+
+def side_by_side(left: tuple[str, str], right: tuple[str, str]) -> str:
+    """Return two texts, each with its title, next to each other."""
+    sides = "".join(f"<div><b>{title}</b>{block(html)}</div>" for title, html in (left, right))
+    return f'<div class="two">{sides}</div>'
 
 
 def document(sample: Sample, paths: Mapping[int, str], is_open: bool = False) -> str:
@@ -88,10 +91,10 @@ def document(sample: Sample, paths: Mapping[int, str], is_open: bool = False) ->
     rule = f'<span class="dim of-rule">{text(sample.rule, 100)}</span> ' if sample.rule else ""
     value = shown_value(sample.value) if sample.value else ""
     about = f'{rule}<span class="dim">{text(value, 100)}</span>'
-    body = f"<pre>{whole(excerpt)}</pre>"
+    body = block(whole(excerpt))
     if sample.outcome is Outcome.CHANGED and sample.before is not None:
         old, new = difference(sample.before.text, excerpt.text)
-        body = f'<div class="two"><div><b>before</b><pre>{old}</pre></div><div><b>after</b><pre>{new}</pre></div></div>'
+        body = side_by_side(("before", old), ("after", new))
     where = f"{paths.get(sample.file, '')}:{sample.offset}" if sample.file >= 0 else ""
     groups = ", ".join(f"{name} {value}" for name, value in sample.groups.items())
     foot = " · ".join(part for part in (where, groups, f"{excerpt.n_chars:,} characters") if part)
