@@ -379,3 +379,20 @@ def test_a_module_is_parsed_once_for_all_of_its_classes() -> None:
     identity._first_lines.cache_clear()
     assert [identity._text(cls) for cls in classes] == expected
     assert identity._first_lines.cache_info().misses <= 1  # none since Python 3.13 a class knows its line
+
+
+@pytest.mark.parametrize("decorator", ["", "@dataclass\n"])
+def test_code_without_source_is_compared_as_it_is_compiled(decorator: str) -> None:
+    """Methods that exec() or `python -c` defined have no source."""
+
+    def described(body: str) -> StageDescription:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(
+            f"from dataclasses import dataclass\nfrom tamis import ProcessingStage\n{decorator}"
+            f"class Mine(ProcessingStage):\n  name: str = 'mine'\n  def process(self, batch):\n    {body}\n",
+            names,
+        )
+        return identity._describe_stage(names["Mine"]())
+
+    assert described("return batch") == described("return batch")
+    assert described("return batch").source != described("return None").source

@@ -36,7 +36,7 @@ def test_nine_in_ten_hold_after_a_while_whatever_the_model_got_wrong(bias: float
             held.append(low <= off <= high)
         known.note("seconds", PROFILE, off, low <= off <= high)
     assert 0.86 <= sum(held) / len(held) <= 0.97
-    assert known.told() == {"seconds": [sum(known.held["seconds"]), KEPT]}
+    assert known.coverage() == {"seconds": [sum(known.held["seconds"]), KEPT]}
 
 
 def test_a_machine_that_becomes_busy_is_followed() -> None:
@@ -122,7 +122,7 @@ def test_a_run_is_remembered_in_spreads_from_the_centre(kept: Path) -> None:
     ranges.learn(prediction(100 * math.exp(0.25), seconds={"measured": 2.0, "inside": False}))
     found = ranges.load()
     assert found.off == {"peak_bytes": {PROFILE: [0.5]}, "seconds": {PROFILE: [0.0]}}
-    assert found.told() == {"peak_bytes": [1, 1], "seconds": [0, 1]}
+    assert found.coverage() == {"peak_bytes": [1, 1], "seconds": [0, 1]}
     assert profiles.list_profiles() == []  # not the profile of a pipeline
     for damage in (
         {"kind": "x"},

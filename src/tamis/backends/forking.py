@@ -28,7 +28,7 @@ from tamis import files
 from tamis.backends.fork_messages import CallerContext, Exited, Forked, Request, Up
 from tamis.engine import activity as doing
 from tamis.engine.channel import Channel
-from tamis.memory import meter, shm_cleanup
+from tamis.memory import meter, shared_memory
 from tamis.memory.kill_tree import end_descendants, end_strays
 from tamis.memory.release import hygiene_env, tune_malloc
 
@@ -81,15 +81,15 @@ class Forker:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.siginterrupt(number, False)  # a fork that waits at the gate is not to fail for it
         die_with_parent(os.getppid(), signal.SIGTERM)
-        before = shm_cleanup.present()
+        before = shared_memory.present()
         try:
             return self._serve()
         finally:
             below = meter.descendants()  # of a supervisor that was killed: no other process cleans up after them
-            shared = shm_cleanup.mapped_by(below)
+            shared = shared_memory.mapped_by(below)
             end_descendants()
-            shm_cleanup.remove_files(shared, before)
-            shm_cleanup.remove_segments(below.keys())
+            shared_memory.remove_files(shared, before)
+            shared_memory.remove_segments(below.keys())
 
     def _note_end(self, *_: object) -> None:
         self._is_orphan = True
@@ -295,7 +295,7 @@ def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
     Not again in a fork of a process that did: looking for them takes 60 ms. A branch shares pages with the command; as
     they are written to, each gets its own, so all of them count here.
     """
-    from tamis.memory.pages import drop_clean_pages
+    from tamis.memory.release import drop_clean_pages
 
     gc.collect()  # what was frozen earlier is not looked at again
     gc.freeze()

@@ -294,11 +294,11 @@ class ForkedWorkers:
             return replace(news, peak_bytes=peak, retained_bytes=news.retained_bytes + took.held_bytes)
         if isinstance(news, Done):
             return replace(news, peak_bytes=peak, outside_bytes=took.held_bytes)
-        asked = own = news.requested_bytes  # exact, and all there is to say where the worker was alone
+        requested_bytes = own = news.requested_bytes  # exact, and all there is to say where the worker was alone
         if kind is FailureKind.MEMORY and took.requested_bytes:
-            asked = max(own, took.requested_bytes) if took.peak_bytes else own or took.requested_bytes
+            requested_bytes = max(own, took.requested_bytes) if took.peak_bytes else own or took.requested_bytes
         assert kind is not None
-        return replace(news, kind=kind, peak_bytes=peak, outside_bytes=took.held_bytes, requested_bytes=asked)
+        return replace(news, kind=kind, peak_bytes=peak, outside_bytes=took.held_bytes, requested_bytes=requested_bytes)
 
     def _noticed(self, notice: Notice) -> list[Event]:
         """Return the events for a notice.
@@ -334,7 +334,7 @@ class ForkedWorkers:
                 if process.channel.garbled:
                     self.kill(message.child)
             else:
-                events += self._gone(message.child, message.code, message.stage)
+                events += self._worker_ended(message.child, message.code, message.stage)
         if self._channel.closed:
             self._selector.unregister(self._channel.sock)
             if self._server is not None:
@@ -345,10 +345,10 @@ class ForkedWorkers:
             if self._count_caller:
                 end_forks(Branch.living)
             for worker in list(self._workers):
-                events += self._gone(worker, -signal.SIGKILL)
+                events += self._worker_ended(worker, -signal.SIGKILL)
         return events
 
-    def _gone(self, worker: int, code: int, stage: str = "") -> list[Event]:
+    def _worker_ended(self, worker: int, code: int, stage: str = "") -> list[Event]:
         """Return the last messages, then the death, with the stage in which it occurred."""
         events = self._from_worker(worker) if not self._workers[worker].channel.closed else []
         process = self._workers.pop(worker)

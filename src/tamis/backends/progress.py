@@ -35,18 +35,18 @@ class ProgressRates:
 
     def line(self, state: dict[str, Any]) -> str:
         """Format a state of the phase "working" as one line."""
-        seconds, left = float(state["seconds"]), int(state["left_bytes"])
+        seconds, left_bytes = float(state["seconds"]), int(state["left_bytes"])
         if state.get("share", 1.0) != self._share:  # the next sampling step reads all of the input again
             self._first, self._share = None, state.get("share", 1.0)
         if self._first is None:
-            self._first = (seconds, left)
-        done_bytes, passed_s = self._first[1] - left, seconds - self._first[0]
+            self._first = (seconds, left_bytes)
+        done_bytes, passed_s = self._first[1] - left_bytes, seconds - self._first[0]
         rate = int(state["read_bytes"]) / seconds if seconds > 0 else 0.0
-        eta = clock(left / (done_bytes / passed_s)) if done_bytes > 0 and passed_s > 1 else "-:--"
+        eta = clock(left_bytes / (done_bytes / passed_s)) if done_bytes > 0 and passed_s > 1 else "-:--"
         total = max(int(state["total_bytes"]), 1)
         share = f" (sample of {state['share']:.3g})" if state.get("share", 1.0) != 1.0 else ""
         return (
-            f"{100 * (total - left) / total:3.0f} %{share}  ETA {eta}  "
+            f"{100 * (total - left_bytes) / total:3.0f} %{share}  ETA {eta}  "
             f"memory {format_size(state['used_bytes'])} / {format_size(state['budget_bytes'])}  "
             f"{format_size(rate)}/s  {state['documents']:,} documents  "
             f"kept {state['written']:,}  dropped {state['dropped']:,}  quarantined {state['quarantined']:,}"
@@ -57,7 +57,7 @@ class ProgressDisplay:
     """Takes the states of a run (see engine/run/run.py) and shows them. Use as a context manager."""
 
     def __init__(self, quiet: bool = False, inline: bool = False) -> None:
-        """`inline`: stages use the same terminal, so that no line of it can be written over."""
+        """Show a run. `inline`: stages use the same terminal, so that no line of it can be written over."""
         self._quiet, self._inline = quiet, inline
         self._rates = ProgressRates()
         self._live: LiveLine | None = None

@@ -51,11 +51,12 @@ def make_card(
     splits: Sequence[Split],
     lang: str | None,
     duplicate_labels: Collection[str] = (),
+    remarks: Sequence[str] = (),
 ) -> str:
     """Return the text of the card.
 
     `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
-    duplicates.
+    duplicates; `remarks`: sentences on steps that were left out.
     """
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
     languages = _counts(metrics, LANGUAGE)
@@ -83,6 +84,7 @@ def make_card(
         "|---|---|---|---|",
         *_rules(ledger, rules),
         "",
+        *(f"{remark}.\n" for remark in remarks),
     ]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
     for title, counts in (("Languages", languages), ("Licences", licences)):
@@ -117,7 +119,7 @@ def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     rows, listed = [], set()
     for rule in rules:
         key = (rule.stage, rule.name)
-        limits = ", ".join(f"{k} {v}" for k, v in rule.limits.items() if v is not None)
+        limits = ", ".join(f"{rule.parameter(k)} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
             rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
             listed.add(key)

@@ -18,6 +18,7 @@ from tamis.dedup.workflow import Host, Workflow
 from tamis.errors import TamisError
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.curation.runner import CurationRun
@@ -61,7 +62,7 @@ class Group:
         identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
         if len(self.steps) == 2:
             assert isinstance(decision, CompareCandidates)
-            decision = replace(decision, equal_tables=os.path.join(folder, "_tamis", _EQUAL_TABLES))
+            decision = replace(decision, equal_tables=os.path.join(run_dir_of(folder), _EQUAL_TABLES))
             # The limit of loss changes no decision.
             exact = {k: v for k, v in self.steps[0].parameters().items() if k != "max_source_loss"}
             identity["exact"] = exact

@@ -128,7 +128,13 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> No
     path = os.path.join(run.output.home, CARD)
     rules = read_plan(os.path.join(run.output.run_dir, "plan.json")).rules
     text = make_card(
-        run.curation.name, written.ledger, rules, splits, _language(run.curation), written.duplicate_labels
+        run.curation.name,
+        written.ledger,
+        rules,
+        splits,
+        _language(run.curation),
+        written.duplicate_labels,
+        [str(step) for step in run.curation.left_out],
     )
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):

@@ -44,6 +44,7 @@ class CurationResult:
     about: CurationFacts = field(default_factory=lambda: CurationFacts())
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
+    left_out: list[str] = field(default_factory=list)  # sentences on steps that needed what is not installed
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self) -> str:
@@ -51,8 +52,9 @@ class CurationResult:
         if self.run is None:
             return f"finished earlier, nothing to do ({self.output})"
         ledger, whole = self.run.ledger, self.record or self
+        remarks = "".join(f"; {remark}" for remark in self.left_out)
         aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
         return (
             f"{ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
-            f"{describe_cost(whole.seconds, whole.peak_bytes)}"
+            f"{describe_cost(whole.seconds, whole.peak_bytes)}{remarks}"
         )

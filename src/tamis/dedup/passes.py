@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
     from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
+    from tamis.dedup.workflow import Workflow
     from tamis.engine.run_record import RunRecord
 
 KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
@@ -49,6 +50,8 @@ class Passes:
     counted: str = "documents"  # what max_source_loss is a share of
     remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
     against: str | None = None  # an index whose documents stay (index.py)
+    # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
+    prepare: Callable[[Workflow], list[KeyPass]] | None = None
     index: str | None = None  # the index that gets what stays
     index_parameters: dict[str, Any] = field(default_factory=dict)
     step: CurationStep | None = None  # where it is one step of a curation (tamis/curation)
@@ -56,6 +59,11 @@ class Passes:
     before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
     ids: IdFiles | None = None  # ids of what is removed, next to the run directory
     instead_of_sample: str = "deduplicate what a run with --sample wrote"  # the end of a message
+
+    @property
+    def has_shards(self) -> bool:
+        """Whether parts of the input can be read by separate calls."""
+        return self.prepare is None and bool(self.keys or self.choose is not None)
 
     @property
     def index_kind(self) -> str:
@@ -110,7 +118,9 @@ class DedupResult:
         """Summarize the run in one line for a caller from Python."""
         n = self.summary.get("n_duplicates")
         counted = self.counted.removesuffix("s") if n == 1 else self.counted
-        duplicates = "" if n is None else f"{n:,} duplicate {counted} {'removed' if is_removed else 'found'}; "
+        what = "contaminated" if "sets" in self.summary else "duplicate"
+        removed = "cut" if self.summary.get("action") == "cut" else "removed"
+        duplicates = "" if n is None else f"{n:,} {what} {counted} {removed if is_removed else 'found'}; "
         if self.status == "already":
             return f"finished earlier, nothing to do ({duplicates}{self.output})"
         whole = self.record or self

@@ -131,7 +131,7 @@ class Workflow:
         Progress goes to the given function, or is shown (True) with a sentence at the end.
         """
         settings, passes, session = self.settings, self.passes, self.runner.session
-        if (settings.shard is not None or settings.merge) and not passes.keys and passes.choose is None:
+        if (settings.shard is not None or settings.merge) and not passes.has_shards:
             option = "merge" if settings.merge else "shard"
             raise UsageError(f"{passes.name} is done as a whole and not by shards; leave {option} out")
         is_shown = self._progress is True

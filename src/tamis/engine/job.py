@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -93,6 +93,10 @@ class Job:
             _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
         )
 
+    def column_types(self) -> Mapping[str, str] | None:
+        """Return the types of JSON fields in frames: those declared, or those that a scan found."""
+        return None if self.reader is None else self.reader.column_types
+
     def sets_up(self, segment: Segment) -> bool:
         """Return True if a stage of the segment has a setup() of its own."""
         stages = self.stages[segment.first : segment.last]
@@ -125,7 +129,7 @@ def _names_of(code: CodeType | None) -> set[str]:
 def recorded_rule(label: str, rule: DropRule) -> RecordedRule:
     """Convert a rule of a stage; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
-    return RecordedRule(label, **{**rule._asdict(), "limits": limits})
+    return RecordedRule(label, **{**rule._asdict(), "limits": limits, "in_recipe": dict(rule.in_recipe)})
 
 
 def make_job(

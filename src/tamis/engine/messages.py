@@ -262,7 +262,7 @@ class Done(AboutUnit, Cost):
         return {"floor_bytes": floor_bytes, **{name: getattr(self, name) for name in names}}
 
     @property
-    def made_paths(self) -> list[str]:
+    def staged_paths(self) -> list[str]:
         """The files that were written for it, to be removed when it is discarded."""
         paths = [f.path for f in self.files if f.kind is not FileKind.LISTED]
         return [*paths, self.handover.path] if self.handover is not None else paths

@@ -321,8 +321,8 @@ class RunRecorder:
         They take the position of the first of them that is known, or come last.
         """
         with self._lock:
-            known = {p.label: p for p in self.record.passes}
-            planned = [replace(known.get(p.label, p), title=p.title, weight=p.weight) for p in passes]
+            records = {p.label: p for p in self.record.passes}
+            planned = [replace(records.get(p.label, p), title=p.title, weight=p.weight) for p in passes]
             labels = {p.label for p in planned}
             position = next((i for i, p in enumerate(self.record.passes) if p.label in labels), len(self.record.passes))
             others = [p for p in self.record.passes if p.label not in labels]

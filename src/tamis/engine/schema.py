@@ -2,6 +2,7 @@
 
 plan.json       `RunPlan`: what the run is            manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
+column_types.json  `ColumnScan`: types of frames
 run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
 
 Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and
@@ -127,7 +128,8 @@ class StageDescription:
 class RecordedRule:
     """A rule by which a stage may drop documents (stages/base.py); `name` "": the stage names no rules.
 
-    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed.
+    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed. `in_recipe`: how a recipe sets a
+    limit, with {} for its value; by default under its own name.
     """
 
     stage: str
@@ -138,6 +140,20 @@ class RecordedRule:
     at_most: str | None = None
     inverted: bool = False
     meaning: str = ""  # what the score is, in words
+    in_recipe: dict[str, str] = field(default_factory=dict)
+
+    def recipe_text(self, limit: str) -> str:
+        """Return how a recipe sets a limit, with {} for its value."""
+        return self.in_recipe.get(limit) or f"{limit}: {{}}"
+
+    def parameter(self, limit: str) -> str:
+        """Return the name of the parameter that sets a limit.
+
+        >>> rule = RecordedRule("web", "short", in_recipe={"minimum": "min_words: {}"})
+        >>> rule.parameter("minimum"), rule.parameter("maximum")
+        ('min_words', 'maximum')
+        """
+        return self.recipe_text(limit).partition(":")[0]
 
     @property
     def compared(self) -> list[Any]:
@@ -175,6 +191,17 @@ class SamplingSteps:
 
     def to_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}
+
+
+@dataclass
+class ColumnScan:
+    """column_types.json: the types of JSON fields in frames, and a hash of the input that was scanned for them."""
+
+    input: str
+    types: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 # -- the commit log ---------------------------------------------------------------------------------------------------
@@ -361,6 +388,7 @@ class Manifest:
     histograms: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)
     skipped_files: list[SkippedEntry] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # sentences for the summary, the report and the card
 
     def agrees_with(self, ledger: Ledger) -> bool:
         """Return True if these books still hold what was written.

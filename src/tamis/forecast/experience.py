@@ -46,24 +46,24 @@ class Experience:
         source = "a probe" if self.kind == ranges.PROBE else "starting table"
         return f"{source}: this pipeline has not run on this machine yet"
 
-    def forecast(self, asked: Conditions, models: Sequence[Predictor], s_per_byte: float, **more: Any) -> Forecast:
+    def forecast(self, conditions: Conditions, models: Sequence[Predictor], s_per_byte: float, **more: Any) -> Forecast:
         """Return the forecast. `more`: as `predict` takes it."""
-        return predict(asked, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
+        return predict(conditions, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
 
-    def planned(self, asked: Conditions, found: Forecast) -> dict[str, Any]:
+    def planned(self, conditions: Conditions, forecast: Forecast) -> dict[str, Any]:
         """Return a forecast for this machine as `tamis plan` reports it.
 
         After a probe the forecast is stored, so that the run shows how far it was off.
         """
-        told = found.to_dict()
+        figures = forecast.to_dict()
         if self.kind == ranges.PROBE:
-            ranges.plan_of(self.key, {"conditions": vars(asked).copy(), **told})
-        return ranges.with_command(told, ranges.load())
+            ranges.plan_of(self.key, {"conditions": vars(conditions).copy(), **figures})
+        return ranges.with_command(figures, ranges.load())
 
-    def expect(self, asked: Conditions, found: Forecast) -> None:
+    def expect(self, conditions: Conditions, forecast: Forecast) -> None:
         """Record the prediction as a run begins."""
-        about = {"version": VERSION, "basis": self.basis, "conditions": vars(asked).copy()}
-        self.prediction = {**about, **found.to_dict()}
+        about = {"version": VERSION, "basis": self.basis, "conditions": vars(conditions).copy()}
+        self.prediction = {**about, **forecast.to_dict()}
 
     def keep(self, about: Mapping[str, Any], took: RunMeasurement | None, is_whole: bool = True) -> None:
         """Store `about` and the last runs in the profile; None where there is nothing to learn.
@@ -87,26 +87,26 @@ def compared(predicted: Mapping[str, Any], took: RunMeasurement) -> dict[str, An
         "output_bytes": took.written_bytes,
         "seconds": round(took.seconds, 2),
     }
-    made = dict(predicted)
+    figures = dict(predicted)
     for name, value in values.items():
-        if isinstance(span := made.get(name), dict):
-            made[name] = {**span, "measured": value, "inside": bool(span["low"] <= value <= span["high"])}
-    made["cpu_s"] = {"expected": made.get("cpu_s"), "measured": round(took.cpu_s, 2)}
-    return made
+        if isinstance(span := figures.get(name), dict):
+            figures[name] = {**span, "measured": value, "inside": bool(span["low"] <= value <= span["high"])}
+    figures["cpu_s"] = {"expected": figures.get("cpu_s"), "measured": round(took.cpu_s, 2)}
+    return figures
 
 
 def models_of(
     profile: Mapping[str, Any] | None, n_segments: int, max_block_bytes: int
 ) -> tuple[list[Predictor], list[bool]]:
     """Partition models as a profile keeps them, or new ones; and which come from the profile."""
-    kept = (profile or {}).get("segments")
-    made, known = [], []
+    segments = (profile or {}).get("segments")
+    models, from_profile = [], []
     for i in range(n_segments):
-        data = kept[i] if isinstance(kept, list) and i < len(kept) else None
+        data = segments[i] if isinstance(segments, list) and i < len(segments) else None
         try:
             model = Predictor.from_dict(data, max_block_bytes) if isinstance(data, dict) else None
         except TamisError:
             model = None
-        made.append(model or Predictor(max_block_bytes))
-        known.append(model is not None)
-    return made, known
+        models.append(model or Predictor(max_block_bytes))
+        from_profile.append(model is not None)
+    return models, from_profile

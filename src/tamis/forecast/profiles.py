@@ -143,21 +143,21 @@ def list_profiles() -> list[Profile]:
         names = [_NAME.fullmatch(name) for name in os.listdir(profile_dir())]
     except OSError:
         return []
-    found = [_read(name[2], name[1]) for name in names if name is not None and name[2] != RANGES]
-    return sorted(found, key=lambda profile: (profile.key, profile.machine))
+    profiles = [_read(name[2], name[1]) for name in names if name is not None and name[2] != RANGES]
+    return sorted(profiles, key=lambda profile: (profile.key, profile.machine))
 
 
-def find(wanted: str) -> Profile:
-    """Return the one profile of this machine whose key begins with `wanted`, or whose pipeline has that name."""
+def find(name: str) -> Profile:
+    """Return the one profile of this machine whose key begins with `name`, or whose pipeline has that name."""
     here = [p for p in list_profiles() if p.is_this_machine]
-    exact = [p for p in here if p.key == wanted]
+    exact = [p for p in here if p.key == name]
     if exact and exact[0].damage:
         raise UsageError(exact[0].damage)
-    named = exact or [p for p in here if wanted and not p.damage and (p.name == wanted or p.key.startswith(wanted))]
+    named = exact or [p for p in here if name and not p.damage and (p.name == name or p.key.startswith(name))]
     if not named:
-        raise UsageError(f"no profile {wanted!r} for this machine; `tamis profile list` names them")
+        raise UsageError(f"no profile {name!r} for this machine; `tamis profile list` names them")
     if len(named) > 1:
-        raise UsageError(f"{wanted!r} means {len(named)} profiles ({', '.join(p.key for p in named[:4])}); give a key")
+        raise UsageError(f"{name!r} means {len(named)} profiles ({', '.join(p.key for p in named[:4])}); give a key")
     return named[0]
 
 

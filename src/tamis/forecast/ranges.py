@@ -70,25 +70,25 @@ class Ranges:
             return -1.0, 0.0, 1.0
         own = self.off.get(figure, {}).get(kind, [])[-KEPT:]
         shipped = SHIPPED[figure][kind] if len(own) < _ENOUGH else ()
-        known, level = sorted([*own, *shipped]), self.level(figure)
-        low, high = percentile(known, (1 - level) / 2), percentile(known, (1 + level) / 2)
-        return low, min(max(percentile(known, 0.5), low), high), high
+        errors, level = sorted([*own, *shipped]), self.level(figure)
+        low, high = percentile(errors, (1 - level) / 2), percentile(errors, (1 + level) / 2)
+        return low, min(max(percentile(errors, 0.5), low), high), high
 
     def level(self, figure: str) -> float:
         """Return the share that ranges aim for, so that nine in ten hold."""
         last = self.held.get(figure, [])[-_LOOKED_AT:]
-        off = sum(CONFIDENCE - 1 if held else CONFIDENCE for held in last)
+        off = sum(CONFIDENCE - 1 if is_hit else CONFIDENCE for is_hit in last)
         return min(max(CONFIDENCE + _STEP * off, _LEAST), _MOST)
 
-    def note(self, figure: str, kind: str, off: float, held: bool) -> None:
+    def note(self, figure: str, kind: str, off: float, is_hit: bool) -> None:
         some = self.off.setdefault(figure, {}).setdefault(kind, [])
         some.append(round(min(max(off, -_MAX_OFF), _MAX_OFF), 4))
         self.off[figure][kind] = some[-KEPT:]
-        self.held[figure] = [*self.held.get(figure, []), held][-KEPT:]
+        self.held[figure] = [*self.held.get(figure, []), is_hit][-KEPT:]
 
-    def told(self) -> dict[str, list[int]]:
+    def coverage(self) -> dict[str, list[int]]:
         """Return how often ranges held on this machine: figure -> [held, number of ranges]."""
-        return {figure: [sum(held), len(held)] for figure, held in self.held.items()}
+        return {figure: [sum(hits), len(hits)] for figure, hits in self.held.items()}
 
     @property
     def start_of_command_s(self) -> float:
@@ -100,15 +100,19 @@ class Ranges:
         """Build from a profile; raise UsageError for anything but the attributes of a Ranges."""
         try:
             off = {f: {k: _numbers(v, _MAX_OFF) for k, v in kinds.items()} for f, kinds in data["off"].items()}
-            held = {f: values[-KEPT:] for f, values in data["held"].items()}
+            hits = {f: values[-KEPT:] for f, values in data["held"].items()}
             command_s, planned = _numbers(data.get("command_s", []), 1e6), data.get("planned", {})
-            known = {*off, *held} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {*KINDS}
-            flags, plans = [v for values in held.values() for v in values], list(planned.values())
-            if not known or not all(isinstance(v, bool) for v in flags) or not all(isinstance(p, dict) for p in plans):
+            is_valid = {*off, *hits} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {*KINDS}
+            flags, plans = [v for values in hits.values() for v in values], list(planned.values())
+            if (
+                not is_valid
+                or not all(isinstance(v, bool) for v in flags)
+                or not all(isinstance(p, dict) for p in plans)
+            ):
                 raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UsageError("ranges: expected what runs on this machine showed") from None
-        return cls(off, held, command_s[-_MAX_COMMANDS:], planned)
+        return cls(off, hits, command_s[-_MAX_COMMANDS:], planned)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -151,7 +155,7 @@ def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]
         "seconds": {"low": low, "expected": expected, "high": high},
         "command_s": round(command_s, 2),
         "centres": {**prediction["centres"], COMMAND: centre},
-        "held": known.told(),
+        "held": known.coverage(),
     }
 
 
@@ -160,30 +164,30 @@ def learn(prediction: Mapping[str, Any]) -> None:
     centres = _centres(prediction)
     if not centres:
         return
-    known = load()
+    ranges = load()
     for figure in (PEAK, SECONDS):
         span = prediction.get(figure)
         if isinstance(span, dict) and span.get("measured") and figure in centres:
             middle, half = centres[figure]
             off = math.log(float(span["measured"]) / middle) / half
-            known.note(figure, prediction["kind"], off, bool(span.get("inside")))
-    save(known)
+            ranges.note(figure, prediction["kind"], off, bool(span.get("inside")))
+    save(ranges)
 
 
 def plan_of(key: str, prediction: Mapping[str, Any]) -> None:
     """Store what a plan predicted for a pipeline that has not run here: its run will show how far that was off."""
-    known = load()
-    known.planned = dict([*known.planned.items(), (key, dict(prediction))][-_MAX_PLANNED:])
-    save(known)
+    ranges = load()
+    ranges.planned = dict([*ranges.planned.items(), (key, dict(prediction))][-_MAX_PLANNED:])
+    save(ranges)
 
 
 def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return and forget what a plan predicted for a run under exactly these conditions, or None."""
-    known = load()
-    plan = known.planned.pop(key, None)
+    ranges = load()
+    plan = ranges.planned.pop(key, None)
     if plan is None:
         return None
-    save(known)
+    save(ranges)
     then = plan.get("conditions")
     same = ("budget_bytes", "n_workers", "input_bytes")
     return plan if isinstance(then, dict) and all(then.get(n) == asked.get(n) for n in same) else None
@@ -194,14 +198,14 @@ def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
     whole_s, centres = age_s(), _centres(prediction)
     if whole_s is None or not 0 < run_s < whole_s:
         return
-    known = load()
+    ranges = load()
     if SECONDS in centres:
         kind, (middle, half) = prediction["kind"], centres[SECONDS]
-        off = math.log(whole_s / (middle + known.start_of_command_s)) / half
-        low, _, high = known.reach(COMMAND, kind)
-        known.note(COMMAND, kind, off, low <= off <= high)
-    known.command_s = [*known.command_s, round(whole_s - run_s, 3)][-_MAX_COMMANDS:]
-    save(known)
+        off = math.log(whole_s / (middle + ranges.start_of_command_s)) / half
+        low, _, high = ranges.reach(COMMAND, kind)
+        ranges.note(COMMAND, kind, off, low <= off <= high)
+    ranges.command_s = [*ranges.command_s, round(whole_s - run_s, 3)][-_MAX_COMMANDS:]
+    save(ranges)
 
 
 def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -209,10 +213,10 @@ def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 
     Those that are in order, for plans are kept in a file and may hold anything.
     """
-    given = prediction.get("centres")
-    if prediction.get("kind") not in KINDS or not isinstance(given, dict):
+    centres = prediction.get("centres")
+    if prediction.get("kind") not in KINDS or not isinstance(centres, dict):
         return {}
-    pairs = {figure: pair for figure, pair in given.items() if isinstance(pair, list) and len(pair) == 2}
+    pairs = {figure: pair for figure, pair in centres.items() if isinstance(pair, list) and len(pair) == 2}
     return {
         f: (a, b) for f, (a, b) in pairs.items() if all(type(v) in (int, float) and 0 < v < math.inf for v in (a, b))
     }

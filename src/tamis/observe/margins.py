@@ -76,7 +76,7 @@ def _tables(folder: Path, commit: Commit) -> Iterator[ScoreTable]:
 
 def _of_rule(rule: PlannedRule, low: float, high: float) -> list[Margin]:
     return [
-        Margin(rule.name, name, float(rule.limits[name]), side, float(low), float(high))
+        Margin(rule.name, rule.parameter(name), float(rule.limits[name]), side, float(low), float(high))
         for name, side in rule.sides.items()
         if is_number(rule.limits.get(name)) and low == low
     ]

@@ -1,7 +1,7 @@
 """Single records of input files, by their offset: whole lines, and how the text of one begins.
 
-Plain JSONL is entered at the offset; compressed JSONL is decoded up to it. Excerpts for the report are bounded reads of
-plain JSONL only.
+Plain JSONL is entered at the offset; compressed JSONL and WARC are decoded up to it. Excerpts for the report are
+bounded reads of plain JSONL only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 
 MAX_RECORD_BYTES = 256 << 20
+MAX_FRAME_BYTES = 64 << 20  # the default of max_record, on which positions in files of records depend
 _MARK = b"\xef\xbb\xbf"  # of a file that says with it that it is UTF-8: its first record begins behind it
 
 
@@ -20,7 +21,10 @@ def line_at(path: str, offset: int) -> bytes | None:
     """
     from tamis.formats.compression.codecs import codec_of
     from tamis.formats.compression.streams import StreamReader
+    from tamis.formats.registry import record_format
 
+    if record_format(path) is not None:
+        return _record_at(path, offset)
     pieces, size, before = [], 0, max(offset - 1, 0) if offset != len(_MARK) else 0
     raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)
     with StreamReader(raw, codec := codec_of(path)) as stream:
@@ -42,6 +46,25 @@ def line_at(path: str, offset: int) -> bytes | None:
             if size > MAX_RECORD_BYTES:
                 raise ValueError(f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB")
     return b"".join(pieces).removeprefix(_MARK) if pieces else None
+
+
+def _record_at(path: str, position: int) -> bytes | None:
+    """Return the document at a position of a file of records as a line of JSON."""
+    from tamis.formats.registry import record_format
+
+    records = record_format(path)
+    assert records is not None
+    at = 0
+    with open(path, "rb", buffering=0) as raw:
+        for frame in records.scan(raw, path, MAX_FRAME_BYTES):
+            if at == position:
+                table = records.decode([(at, frame)], path, MAX_FRAME_BYTES).table
+                rows = table.to_pylist() if table is not None else []
+                return json.dumps(rows[0], ensure_ascii=False).encode("utf-8", "replace") if rows else None
+            if at > position:
+                break
+            at += frame.n_bytes
+    return None
 
 
 MAX_CHARS = 300

@@ -18,6 +18,7 @@ from tamis.terminal import clock, printable
 Progress = Callable[[dict[str, Any]], None]
 
 PASSES = {
+    "evaluation": "indexing evaluation sets",
     "keys": "reading documents, making keys",
     "decision": "deciding which ones go",
     "texts": "collecting the texts to be compared",
@@ -31,7 +32,16 @@ PASSES = {
     "packing": "putting the output together: size of files, splits, order",
     "scores": "collecting scores of earlier passes",
 }
-WEIGHTS = {"decision": 0.2, "texts": 0.5, "removal": 0.6, "index": 0.1, "packing": 0.3, "scores": 0.05, "ids": 0.5}
+WEIGHTS = {
+    "evaluation": 0.1,
+    "decision": 0.2,
+    "texts": 0.5,
+    "removal": 0.6,
+    "index": 0.1,
+    "packing": 0.3,
+    "scores": 0.05,
+    "ids": 0.5,
+}
 """How much work a pass is expected to be, in units of a first pass over the input; 1 where it is not named here."""
 _AGAIN_WEIGHT = 0.7  # of a further pass that makes keys
 

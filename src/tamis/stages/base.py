@@ -47,7 +47,8 @@ class DropRule(NamedTuple):
 
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
     name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
-    scores between them. `meaning`: what the score is, in words.
+    scores between them. `in_recipe`: how a recipe sets a limit, with {} for its value, such as "line_punct_thr: {}";
+    by default under its own name. `meaning`: what the score is, in words.
     """
 
     name: str
@@ -56,6 +57,7 @@ class DropRule(NamedTuple):
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    in_recipe: Mapping[str, str] = {}
     meaning: str = ""
 
 

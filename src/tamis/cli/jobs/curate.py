@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def execute(request: Request) -> dict[str, Any]:
     workflow_and_settings = request.workflow()
     assert workflow_and_settings is not None
     curation, settings = workflow_and_settings
-    run_dir = os.path.join(local_output_dir(curation.output_path), "_tamis")
+    run_dir = run_dir_of(curation.output_path)
     with attended(run_dir, settings, curation.name, Launch.of_request(request)) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _SaveFirst(show, request, run_dir)
         result = curation.run(executor, progress=begun, watch=watch, alerts=OFF, count_caller=True, **settings)
@@ -167,13 +166,14 @@ def described(result: CurationResult) -> dict[str, Any]:
         "deduplications": result.deduplications,
         "passes": [asdict(p) for p in result.record.passes] if result.record is not None else [],
         "scratch_bytes": result.scratch_bytes,
+        "left_out": result.left_out,
     }
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
     about = as_dict(result.run)
     about |= {**whole, **(result.record.figures() if result.record is not None else {})}
     about["prediction"] = {}  # of the last pass alone
-    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(local_output_dir(result.output), "_tamis"))}
+    return {**about, "drops": drops_of_run(result.run.ledger, run_dir_of(result.output))}
 
 
 def print_result(about: dict[str, Any]) -> None:
@@ -198,4 +198,5 @@ def print_result(about: dict[str, Any]) -> None:
         )
         lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
-    print_summary(about, [*lines, scratch, *alert_lines(about.get("alerts"))])
+    left_out = [f"warning: {sentence}" for sentence in about["left_out"]]
+    print_summary(about, [*lines, scratch, *left_out, *alert_lines(about.get("alerts"))])

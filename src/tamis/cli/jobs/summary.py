@@ -44,6 +44,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "lost_bytes": ledger.lost_bytes,
         "n_not_sampled": ledger.not_sampled.n,
         "n_blank_lines": ledger.n_blank_lines,
+        "skipped_records": dict(sorted(ledger.skipped.items())),
         "read_bytes": ledger.read_bytes,
         "written_bytes": ledger.written_bytes,
         "content_hash": f"{ledger.content.identity:032x}",
@@ -113,8 +114,8 @@ def cost_line(about: dict[str, Any]) -> str:
 
 def _rows(name: str, n_in: int, n_out: int, dropped: list[tuple[int, str]]) -> list[tuple[str, ...]]:
     """Return one row for a stage, and another for each further reason."""
-    n_gone, why = dropped[0] if dropped else (0, "")
-    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
+    n_dropped, why = dropped[0] if dropped else (0, "")
+    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_dropped:,}", why)]
     return rows + [("", "", "", f"{n:,}", why) for n, why in dropped[1:]]
 
 
@@ -142,6 +143,9 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
+    if skipped := about.get("skipped_records"):
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(skipped.items(), key=lambda s: (-s[1], s[0])))
+        lines.append(f"{count(sum(skipped.values()), 'record')} of the input that are no documents skipped: {reasons}")
     for stage in about["stages"]:
         if n := int(stage["metrics"].get(UNTRACED, 0)):
             have, them = ("has", "it") if n == 1 else ("have", "them")

@@ -17,9 +17,18 @@ from tamis.errors import FormatError
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader, StreamWriter
-from tamis.formats.registry import is_read_whole, reads_rows, table_format
+from tamis.formats.registry import (
+    CODEC_SUFFIXES,
+    is_read_whole,
+    reads_rows,
+    record_format,
+    record_name,
+    suffixes,
+    table_format,
+)
 from tamis.stores.opening import open_buffered, size_of
 
+RECORD_SUFFIXES = tuple(s + c for s in suffixes("warc") for c in reversed(CODEC_SUFFIXES))
 _CHUNK = 1 << 20
 _RATIO_BYTES = 4_000_000
 _WHOLE_BYTES = 64_000_000  # of one file that is copied whole
@@ -49,7 +58,8 @@ def take(
                     break
                 copy, n, ratio = _whole(path, stem, packed)
             else:
-                copy, n, ratio = (_rows if reads_rows(path, formats) else _lines)(path, stem, share, packed)
+                copier = _rows if reads_rows(path, formats) else _records if record_name(path) else _lines
+                copy, n, ratio = copier(path, stem, share, packed)
         except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
             copies.append({"path": path, "error": str(exc)[:200]})
             continue
@@ -66,6 +76,29 @@ def _whole(path: str, stem: str, packed: bool) -> tuple[str, int, float]:
     with open_buffered(path) as source, open(copy, "wb") as target:
         shutil.copyfileobj(source, target)
     return copy, os.path.getsize(copy), 1.0
+
+
+def _records(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, float]:
+    """Copy the records at the beginning of a file as they are stored; all of one that is a single member."""
+    records, suffix = record_format(path), next(s for s in RECORD_SUFFIXES if path.lower().endswith(s))
+    assert records is not None
+    total, cut, size = 0, 0, size_of(path)
+    with open_buffered(path) as source:
+        scan = records.scan(source, path, _ENDLESS_BYTES)
+        for frame in scan:
+            if total >= n_bytes and frame.offset > 0:
+                cut = frame.offset
+                break
+            total += frame.n_bytes
+        if not cut and size > _WHOLE_BYTES:
+            raise ValueError(f"{path} is one compressed member, too large to be tried on")
+        source.seek(0)
+        with open(stem + suffix, "wb") as target:
+            n_remaining = cut or size
+            while n_remaining and (data := source.read(min(n_remaining, _CHUNK))):
+                target.write(data)
+                n_remaining -= len(data)
+    return stem + suffix, total, total / max(1, cut or size)
 
 
 def _lines(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, float]:

@@ -41,6 +41,7 @@ from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.memory.budget import find_budget
+from tamis.pipeline import Pipeline
 from tamis.sizes import format_size, parse_size
 from tamis.stores.run_locations import free_space, local_output_dir
 
@@ -79,6 +80,7 @@ class Plan:
     guide: dict[str, str]
     skipped_files: list[SkippedEntry] = field(default_factory=list)
     cluster: dict[str, Any] = field(default_factory=dict)  # ClusterFigures, for several nodes
+    added_stages: list[str] = field(default_factory=list)  # that the input needs and the recipe does not name
 
     def lines(self) -> list[str]:
         """Return the plan as human-readable lines."""
@@ -108,6 +110,8 @@ class Plan:
             ("machine", self.machine),
             ("budget", budget_words(self.budget_bytes, self.smallest_budget_bytes, self.smallest_is_measured) + each),
         ]
+        if self.added_stages:
+            rows.insert(1, ("added", f"{', '.join(self.added_stages)}: the input has WARC files"))
         return rows + self._run_rows(each) if self.fits else rows
 
     def _run_rows(self, each: str) -> list[tuple[str, str]]:
@@ -217,7 +221,16 @@ def make_plan(
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
         skipped_files=files.skipped.entries(),
         cluster=cluster,
+        added_stages=_added_stages(pipeline),
     )
+
+
+def _added_stages(pipeline: Pipeline) -> list[str]:
+    """Return the stages that readers of any documents add for the files that they found."""
+    from tamis.stages.text.io.reader import DocumentReader
+
+    readers = [stage for stage in pipeline.stages if isinstance(stage, DocumentReader)]
+    return [stage.name for reader in readers for stage in reader.taking_extraction()[1]]
 
 
 def _needs_probe(may_probe: bool | None, dataset: Dataset | None, past: Sequence[RunMeasurement]) -> bool:

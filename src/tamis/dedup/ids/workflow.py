@@ -194,14 +194,14 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         """
         started_s = time.monotonic()
         tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
-        made = copy.copy(self)
-        made.input_path = absolute(files_of(tasks)) if tasks else self.input_path
-        if self.output_mode == "error" and os.path.isdir(made.output_path) and os.listdir(made.output_path):
+        workflow = copy.copy(self)
+        workflow.input_path = absolute(files_of(tasks)) if tasks else self.input_path
+        if self.output_mode == "error" and os.path.isdir(workflow.output_path) and os.listdir(workflow.output_path):
             raise UsageError(
-                f"{_WHO}: {made.output_path} is not empty; choose another folder, or output_mode='overwrite'"
+                f"{_WHO}: {workflow.output_path} is not empty; choose another folder, or output_mode='overwrite'"
             )
-        found = made.remove(executor, progress=progress, **settings)
-        if found.summary.get("n_by_shared_ids"):
-            warnings.warn(f"{_WHO}: {by_shared_ids(found.summary)}", stacklevel=2)
-        removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - started_s}
-        return DocumentedResult("text_duplicates_removal", found, {}, removed)
+        result = workflow.remove(executor, progress=progress, **settings)
+        if result.summary.get("n_by_shared_ids"):
+            warnings.warn(f"{_WHO}: {by_shared_ids(result.summary)}", stacklevel=2)
+        removed = {"num_duplicates_removed": result.n_duplicates, "total_time": time.monotonic() - started_s}
+        return DocumentedResult("text_duplicates_removal", result, {}, removed)

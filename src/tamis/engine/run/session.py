@@ -24,7 +24,7 @@ from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.state import Config, FatalKind, RunStatus
+from tamis.engine.supervisor.state import Config, FatalKind, RunState
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Rewrite
 from tamis.engine.workers_interface import Workers
@@ -110,7 +110,7 @@ class WorkSession:
             tick(final=True)
 
     # -- steps that end early -----------------------------------------------------------------------------------------
-    def _check_stopped(self, status: RunStatus, ledger: Ledger) -> None:
+    def _check_stopped(self, status: RunState, ledger: Ledger) -> None:
         """Raise the error that says why a supervisor stopped early, if it did."""
         n_committed = f"{ledger.written.n} documents are committed"
         if status.fatal:
@@ -120,7 +120,7 @@ class WorkSession:
         if status.infeasible:
             raise Incomplete(status.infeasible[0])
 
-    def _fatal_error(self, status: RunStatus, n_committed: str) -> TamisError:
+    def _fatal_error(self, status: RunState, n_committed: str) -> TamisError:
         reason = status.fatal
         match status.fatal_kind:
             case FatalKind.DISK if disk.is_full(reason):
@@ -148,7 +148,7 @@ class WorkSession:
             )
         return needed <= free
 
-    def _gives_up(self, status: RunStatus, share: float) -> bool:
+    def _gives_up(self, status: RunState, share: float) -> bool:
         """Return True if a sampling step ran out of memory or disk and the user prefers the sample before it."""
         if not self._prefers_sample:
             return False

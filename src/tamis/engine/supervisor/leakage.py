@@ -172,7 +172,7 @@ class Leakage:
             return []
         self._open_warnings[segment] = warning = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
         if previous is not None:
-            _carry_over(warning, previous)
+            _continue_warning(warning, previous)
         if worker_id not in warning["workers"]:
             warning["workers"] = [*warning["workers"], worker_id][-100:]
         if warning["proven"] and not (previous is not None and previous["proven"]):
@@ -205,7 +205,7 @@ class Leakage:
         return not (has_room and self._witnesses.get(segment) == worker_id)
 
 
-def _carry_over(warning: dict[str, Any], previous: Mapping[str, Any]) -> None:
+def _continue_warning(warning: dict[str, Any], previous: Mapping[str, Any]) -> None:
     """Keep what an earlier description of the same leak says and a new one does not."""
     warning["stage"], warning["workers"] = warning["stage"] or previous["stage"], previous["workers"]
     warning["proven"] = previous["proven"] or warning["proven"]
@@ -217,7 +217,7 @@ def _describe(
     slope = verdict.slope_bytes
     shares, its_type, variable = line.shares(slope)
     stage = line.stage(slope)
-    left = partitions_until(cap_bytes - risen_bytes, slope)
+    n_left = partitions_until(cap_bytes - risen_bytes, slope)
     every = max(1, partitions_until(allowance(cap_bytes), slope))
     source = (
         f"stage {stage!r}"
@@ -234,7 +234,7 @@ def _describe(
     )
     if line.trend.is_proven:
         text += (
-            f", whose {format_size(cap_bytes)} would be used up after {left} more; its workers are replaced after "
+            f", whose {format_size(cap_bytes)} would be used up after {n_left} more; its workers are replaced after "
             f"about {every}"
         )
     else:
@@ -258,7 +258,7 @@ def _describe(
         "p": verdict.p,
         "n_partitions": verdict.n_points,
         "growth_bytes": round(verdict.growth_bytes),
-        "partitions_left": left,
+        "partitions_left": n_left,
         "replaced_every": every,
         "proven": line.trend.is_proven,
         "cap_bytes": cap_bytes,

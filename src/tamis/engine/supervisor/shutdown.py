@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
-from tamis.engine.supervisor.state import FatalKind, KillReason, RunStatus
+from tamis.engine.supervisor.state import FatalKind, KillReason, RunState
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_pool import WorkerPool
 
@@ -15,7 +15,7 @@ _MIN_RATE = 0.01
 class Shutdown:
     """Stops the workers of a run and commits what they have done."""
 
-    def __init__(self, status: RunStatus, pool: WorkerPool, queue: WorkQueue) -> None:
+    def __init__(self, status: RunState, pool: WorkerPool, queue: WorkQueue) -> None:
         self._status, self._pool, self._queue = status, pool, queue
 
     def stop(self, reason: str) -> list[Action]:

@@ -216,7 +216,7 @@ class Counters:
 
 
 @dataclass
-class RunStatus:
+class RunState:
     """The state of the run: whether and why it ends early, and the documents that stages failed on."""
 
     stopping: str = ""

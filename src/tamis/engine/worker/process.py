@@ -64,7 +64,7 @@ from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_piece
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sampling import SampleCollector
-from tamis.engine.worker.sending import send_outputs
+from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.record_index import RecordIndex
@@ -91,7 +91,7 @@ class UnitRunner:
     """Stages of a job, set up once per worker and segment."""
 
     def __init__(self, job: Job, config: WorkerConfig, inline: bool = False) -> None:
-        """`inline`: in the caller's process, to which exceptions of stages are passed on."""
+        """Prepare for a job. `inline`: in the caller's process, to which exceptions of stages are passed on."""
         self.job, self.config, self._inline = job, config, inline
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
@@ -363,9 +363,18 @@ class UnitRunner:
         return contents
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
-        """Return documents as the tasks that the reader emits: those of a reader of images are batches of images."""
+        """Return documents as the tasks that the reader emits.
+
+        Those of a reader of images are batches of images; frames of others have the columns' types.
+        """
         kind = DocumentBatch if self.job.reader is None else self.job.reader.batch
-        return tasks if kind is DocumentBatch else [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
+        if kind is not DocumentBatch:
+            return [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
+        if (types := self.job.column_types()) is not None:
+            for task in tasks:
+                if isinstance(task, DocumentBatch):
+                    task.column_types = types
+        return tasks
 
     def _columns(self) -> tuple[str, ...] | None:
         """Return the columns of Parquet files to read; all, unless the reader names fields."""
@@ -381,6 +390,7 @@ class UnitRunner:
         """
         if unit.step == 0:
             ledger.n_blank_lines = contents.n_blank
+            ledger.skip_records(contents.skipped)
             quarantine += contents.bad
             account_bad(contents.bad, ledger)
         for batch in contents.batches:
@@ -586,6 +596,9 @@ def _raw_entries(
             document = {name: python_values(row.column(name))[0] for name in row.column_names}
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
+            stored = lineage.stored_offset(i)
+            if stored is not None:
+                offset, length, counted = stored, len(raw), "bytes"
         reason = reasons[i] if reasons else unit.reason
         entries.append(
             QuarantinedInput(

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from tamis.formats.compression.codecs import Codec
 from tamis.formats.compression.reentry import Effort, next_member
 from tamis.formats.warc.window import RECORD_BEGIN, Window
 
@@ -106,7 +107,7 @@ class WarcScanner:
     """
 
     def __init__(
-        self, raw: BinaryIO, codec: str | None, max_block_bytes: int, kinds: frozenset[str] | None = None
+        self, raw: BinaryIO, codec: str | Codec | None, max_block_bytes: int, kinds: frozenset[str] | None = None
     ) -> None:
         self._raw, self._codec, self._max_block_bytes, self._kinds = raw, codec, max_block_bytes, kinds
         self.file_bytes = raw.seek(0, io.SEEK_END)

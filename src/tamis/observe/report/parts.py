@@ -54,6 +54,9 @@ def documents(facts: Facts) -> str:
         f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input '
         f"could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>"
     )
+    if ledger.skipped:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(ledger.skipped.items()))
+        notes += f'<p class="dim">Records of the input that are no documents: {text(reasons)}.</p>'
     html = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
     return f"<h3>The ledger</h3>{html}{notes}{skipped_files(facts)}"
 

@@ -139,7 +139,7 @@ def _slider(facts: Facts, rule: RuleFacts) -> str:
             bins = [b for b in rule.table["bins"] if b[0] is not None or b[1] is not None]
             data = json.dumps({"bins": bins[:_MAX_STOPS], "side": side, "limit": limit, "name": name})
             slide = (
-                f"<div class=\"slide\" data-rule='{_single(data)}' hidden><label>another <code>{text(name)}</code> "
+                f"<div class=\"slide\" data-rule='{_single(data)}' hidden><label>another <code>{text(planned.parameter(name))}</code> "
                 f'<input type="range" min="0" max="1" value="0"></label> <output></output></div>'
             )
         prefix, _, end = shown.rpartition("=")

@@ -33,7 +33,8 @@ def head(facts: Facts, rules: Sequence[RuleFacts]) -> str:
         lines.append(f'<p class="verdict">{sentence}</p>')
     if run.message:
         lines.append(f'<p class="callout bad">{text(run.message, 2000)}</p>')
-    lines += [f'<p class="callout">{text(line, 600)}</p>' for line in callouts(facts)]
+    remarks = manifest.remarks if manifest is not None else []
+    lines += [f'<p class="callout">{text(line, 600)}</p>' for line in [*remarks, *callouts(facts)]]
     lines += [f'<p class="callout bad">{text(problem, 600)}</p>' for problem in facts.problems]
     lines.append(
         f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written '

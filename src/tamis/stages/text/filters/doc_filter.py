@@ -17,13 +17,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 
 if TYPE_CHECKING:
     Stats = Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class RecipeTexts:
+    """How a recipe sets the limits of a filter that is part of a rule set: texts with {} for the value, by limit."""
+
+    by_limit: Mapping[str, str]
 
 
 class DocumentFilter(ABC):
@@ -36,6 +43,7 @@ class DocumentFilter(ABC):
 
     accepts_null: ClassVar[bool] = False
     _name: str | None = None
+    _in_recipe: RecipeTexts | None = None  # no plain value: how a limit is written is no setting of the filter
     # Callers of NeMo Curator's filters may set these; the built-in ones do not use them.
     sentences: Any = None
     paragraphs: Any = None
@@ -112,6 +120,16 @@ class DocumentFilter(ABC):
     def bounds(self) -> tuple[str | None, str | None]:
         """Return the names of the lower and the upper limit, if a document is kept exactly between them."""
         return None, None
+
+    def set_by(self, **texts: str) -> Self:
+        """Note how a recipe sets limits of this filter, such as minimum="line_punct_thr: {}"; return the filter."""
+        self._in_recipe = RecipeTexts(texts)
+        return self
+
+    @property
+    def in_recipe(self) -> Mapping[str, str]:
+        """How a recipe sets the limits that it does not set under their own names."""
+        return self._in_recipe.by_limit if self._in_recipe is not None else {}
 
     def find_evidence(self, text: str) -> list[tuple[int, int]]:
         """Return the ranges of a text that the score counts, in order: reports highlight them in examples."""

@@ -380,9 +380,11 @@ def _reasons(filters: Sequence[Any]) -> list[str]:
 def _rules(filters: Any, inverts: Any) -> list[DropRule]:
     rules = []
     for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
-        limits, bounds = (one.thresholds(), one.bounds()) if isinstance(one, DocumentFilter) else ({}, (None, None))
-        meaning = one.meaning if isinstance(one, DocumentFilter) else ""
-        rules.append(DropRule(_inverted(reason, invert), reason, limits, *bounds, invert, meaning))
+        name = _inverted(reason, invert)
+        if isinstance(one, DocumentFilter):
+            rules.append(DropRule(name, reason, one.thresholds(), *one.bounds(), invert, one.in_recipe, one.meaning))
+        else:
+            rules.append(DropRule(name, reason, {}, inverted=invert))
     return rules
 
 

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from tamis.memory.gpu_lock import GpuLock
+from tamis.memory.device_limits import GpuLock
 from tests.support.forks import fork
 
 
