@@ -138,9 +138,10 @@ def _slider(facts: Facts, rule: RuleFacts) -> str:
         if rule.table is not None and not planned.inverted:
             bins = [b for b in rule.table["bins"] if b[0] is not None or b[1] is not None]
             data = json.dumps({"bins": bins[:_MAX_STOPS], "side": side, "limit": limit, "name": name})
+            shown_name = f"<code>{text(planned.parameter(name))}</code>"
             slide = (
-                f"<div class=\"slide\" data-rule='{_single(data)}' hidden><label>another <code>{text(planned.parameter(name))}</code> "
-                f'<input type="range" min="0" max="1" value="0"></label> <output></output></div>'
+                f"<div class=\"slide\" data-rule='{_single(data)}' hidden><label>another {shown_name} "
+                '<input type="range" min="0" max="1" value="0"></label> <output></output></div>'
             )
         prefix, _, end = shown.rpartition("=")
         html += (
