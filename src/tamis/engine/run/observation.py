@@ -88,6 +88,8 @@ class Observation:
             "n_files": len(files),
             "host": os.uname().nodename,
             "shows_documents": not context.settings.no_samples,
+            "redacts": any(stage.redacts_samples for stage in context.job.stages),
+            "text_field": context.job.text_field,
         }
         run = MonitoredRun(
             labels=context.job.labels,
