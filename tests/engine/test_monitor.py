@@ -227,9 +227,11 @@ def test_commits_splits_and_quarantine_reach_the_map(tmp_path: Path) -> None:
     db.close()
     with open_series(tmp_path) as series:
         cells = series.cells()
-        assert (len(cells), sum(c.committed for c in cells)) == (200, 0)  # one byte each: half of one is rounded
-        assert sum(c.waiting for c in cells[100:]) == 100
-        assert [c.cell for c in cells if c.split] == [150]
+        assert [(c.committed, c.quarantined, c.waiting) for c in cells] == [
+            (50, 50, 0),
+            (0, 0, 100),
+        ]  # one of each file
+        assert [c.cell for c in cells if c.split] == [1]
 
 
 def test_gpus_are_recorded(tmp_path: Path) -> None:

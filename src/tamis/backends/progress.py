@@ -122,7 +122,7 @@ class ProgressDisplay:
             return
         now = time.monotonic()
         # "starting" takes a second and says nothing worth a line in a log.
-        if (phase in ("compiling", "schema") and is_new) or (
+        if (phase in ("compiling", "schema", "sizing") and is_new) or (
             phase in ("compiling", "working") and now - self._printed_s >= PLAIN_EVERY_S
         ):
             self._printed_s = now

@@ -25,6 +25,9 @@ class CurationFacts(TypedDict, total=False):
     peak_bytes: int
     seconds: float
     n_documents: int
+    n_tokens: int  # of an output of token ids, without padding
+    n_sequences: int
+    n_padding: int
 
 
 @dataclass

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
     from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
-    from tamis.dedup.workflow import Workflow
+    from tamis.dedup.workflow import Procedure, Workflow
     from tamis.engine.run_record import RunRecord
 
 KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
@@ -50,7 +50,9 @@ class Passes:
     max_source_loss: float = 1.0
     identity: dict[str, Any] = field(default_factory=dict)
     counted: str = "documents"  # what max_source_loss is a share of
-    remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
+    # Makes the last pass's stage, of the removal table and the file with the input files by number.
+    remove: Callable[[str, str], ProcessingStage[Any, Any]] | None = None
+    procedure: Procedure | None = None  # None: key_comparison.py
     against: str | None = None  # an index whose documents stay (index.py)
     # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
     prepare: Callable[[Workflow], list[KeyPass]] | None = None

@@ -107,7 +107,7 @@ class Workflow:
         self.settings = self.runner.settings
         if self.settings.of_passes.get("keep_rejected") and passes.writer is None and passes.step is None:
             raise UsageError("keep_rejected: duplicates are only found here, and nothing is removed; leave it out")
-        self.procedure = procedure or KeyComparison()
+        self.procedure = procedure or passes.procedure or KeyComparison()
         self.output = OutputDirectory(passes.output, "deduplication", "dedup.json")
         self.work = WorkDirectory(self.output.run_dir, self.settings.scratch)
         self.duplicates = os.path.join(self.output.run_dir, "duplicates")

@@ -53,6 +53,12 @@ class Job:
         return self.source if isinstance(self.source, FilePartitioningStage) else None
 
     @property
+    def io_names(self) -> tuple[str, str, str]:
+        """Names of the stages that list, read and write the files; "" where there is none."""
+        source, reader, writer = ("" if s is None else s.name for s in (self.source, self.reader, self.writer))
+        return source, reader, writer
+
+    @property
     def duplicate_labels(self) -> list[str]:
         """Labels of the stages that remove duplicates."""
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
@@ -88,10 +94,11 @@ class Job:
 
         Workers then share one pandas, loaded before any cap.
         """
-        user_stages = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
-        return any(
-            _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
-        )
+        kinds = [type(stage) for stage in self.user_stages()]
+        return any(_names_of(getattr(f, "__code__", None)) & _FRAMES for kind in kinds for f in vars(kind).values())
+
+    def user_stages(self) -> list[ProcessingStage[Any, Any]]:
+        return [stage for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
 
     def column_types(self) -> Mapping[str, str] | None:
         """Return the types of JSON fields in frames: those declared, or those that a scan found."""

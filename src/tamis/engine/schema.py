@@ -141,6 +141,7 @@ class RecordedRule:
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    meaning: str = ""  # what the score is, in words
     in_recipe: dict[str, str] = field(default_factory=dict)
 
     def recipe_text(self, limit: str) -> str:

@@ -84,6 +84,11 @@ class Snapshot:
         """Whether pages may show parts of documents (setting no_samples)."""
         return self.about.get("shows_documents") is not False
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether pages may show texts as they are in the input: not where the run removes values from them."""
+        return self.shows_documents and self.about.get("redacts") is not True
+
     def rate(self, column: str) -> float:
         """Return how fast a count of the totals grows now, per second."""
         if len(self.recent) < 2:

@@ -48,7 +48,7 @@ class DropRule(NamedTuple):
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
     name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
     scores between them. `in_recipe`: how a recipe sets a limit, with {} for its value, such as "line_punct_thr: {}";
-    by default under its own name.
+    by default under its own name. `meaning`: what the score is, in words.
     """
 
     name: str
@@ -58,6 +58,7 @@ class DropRule(NamedTuple):
     at_most: str | None = None
     inverted: bool = False
     in_recipe: Mapping[str, str] = {}
+    meaning: str = ""
 
 
 class StageMeta(ABCMeta):

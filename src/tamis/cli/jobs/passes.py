@@ -78,9 +78,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     }
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
-    by_lines = result.counted != "documents"
+    by_lines, by_bytes = result.counted not in ("documents", "bytes"), result.counted == "bytes"
     about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
-    about |= _cut_figures(result) if by_lines else {}
+    about |= _cut_figures(result, "cut_units") if by_lines else {}
+    about |= _cut_figures(result, "cut_passages") if by_bytes else {}
     if as_json:
         print_json(about)
     else:
@@ -88,7 +89,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
         skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
         print_lines([*skipped_lines(skipped), *alert_lines(raised)])
-        (_print_repeated_lines if by_lines else print_documents)(about, result)
+        if by_bytes:
+            _print_repeated_passages(about, result)
+        else:
+            (_print_repeated_lines if by_lines else print_documents)(about, result)
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0
@@ -229,11 +233,11 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     print_lines(lines)
 
 
-def _cut_figures(result: Any) -> dict[str, Any]:
-    """Return what a summary reports in addition to the counts of the decision."""
+def _cut_figures(result: Any, stage: str) -> dict[str, Any]:
+    """Return what a summary reports in addition to the counts of the decision. `stage`: the one that cuts."""
     about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
     if result.run is not None:
-        book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
+        book = next(b for b in result.run.ledger.stages if b.name == stage)
         about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
         about["n_dropped"] = sum(t.n for t in book.dropped.values())
     return about
@@ -259,3 +263,23 @@ def _print_repeated_lines(about: dict[str, Any], result: Any) -> None:
             ("text cut", format_size(about["cut_bytes"])),
         ]
     _print_rows(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")
+
+
+def _print_repeated_passages(about: dict[str, Any], result: Any) -> None:
+    n_bytes, cut = about["n_text_bytes"], about["n_duplicates"]
+    share = f" ({cut / n_bytes:.1%})" if n_bytes else ""
+    if about["status"] == "already":
+        repeated = f"{format_size(cut)}{share} of the text is repeated"
+        print_lines([f"finished earlier, nothing to do: {repeated} (--fresh starts over)"])
+        return
+    rows = [
+        ("text", format_size(n_bytes)),
+        ("  repeated", f"{format_size(cut)}{share}"),
+        ("passages", f"{about['n_passages']:,}"),
+        ("most frequent one", f"{about['largest_group']:,} times"),
+        ("documents", f"{about['n_documents']:,}"),
+        ("  with repeated passages", f"{about['n_repeated_documents']:,}"),
+    ]
+    if result.run is not None:
+        rows += [("  dropped", f"{about['n_dropped']:,}"), ("text cut", format_size(about["cut_bytes"]))]
+    _print_rows("Repeated passages", rows, about, result, "passages")

@@ -130,7 +130,7 @@ def _rows(
     if plan.n_bands:
         rows.insert(4, ("bands per pass", _bands_words(plan)))
         shown = format_size(plan.original_formula_bytes)
-        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (NeMo Curator's GPU memory)"))
     return rows
 
 

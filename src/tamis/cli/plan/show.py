@@ -57,7 +57,7 @@ def format_time(seconds: float) -> str:
 def guide_line(size: str, guide: Mapping[str, str]) -> str:
     """Return the line with the original's guide for data of that size."""
     facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}"
-    return f"the original's guide for {size}: {facts} (a starting table, not a measurement)"
+    return f"NeMo Curator's guide for {size}: {facts} (a starting table, not a measurement)"
 
 
 def too_small_line(smallest_bytes: int) -> str:

@@ -161,6 +161,8 @@ class RunCloser:
             n_files=past.n_files,
             skipped_files=context.inputs.files.skipped.entries(),
             duplicate_labels=context.job.duplicate_labels,
+            io_names=context.job.io_names,
+            n_input_files=len(context.inputs.files),
         )
 
     def _manifest(self, plan: RunPlan, steps: list[float], result: RunResult) -> Manifest:

@@ -69,6 +69,7 @@ class Observation:
         self._context, self._progress, self._watch, self.console = context, progress, watch, console
         self._db = RunDatabase(os.path.join(context.dir.path, "run.sqlite"))
         self._shown_s = 0.0
+        self._phase = "working"
         self._monitor: Monitor | None = None
         self.outcome = Outcome()
         self.recorder: RunRecorder | None = None  # of the whole run; None in one pass of a workflow
@@ -87,6 +88,8 @@ class Observation:
             "n_files": len(files),
             "host": os.uname().nodename,
             "shows_documents": not context.settings.no_samples,
+            "redacts": any(stage.redacts_samples for stage in context.job.stages),
+            "text_field": context.job.text_field,
         }
         run = MonitoredRun(
             labels=context.job.labels,
@@ -172,7 +175,17 @@ class Observation:
         if self.recorder is not None:
             self.recorder.advance(state)
         if not final:
-            self._progress(state)
+            self._progress({**state, "phase": self._phase})
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Show that the run is in this phase, in which it reads no input."""
+        self._phase = name
+        self._progress({"phase": name})
+        try:
+            yield
+        finally:
+            self._phase = "working"
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:

@@ -45,6 +45,9 @@ class RunResult:
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
 
     duplicate_labels: list[str] = field(default_factory=list)  # of the stages that remove duplicates
+    # Names of what lists, reads and writes the files, "" where there is none; and the number of the input files.
+    io_names: tuple[str, str, str] = ("", "", "")
+    n_input_files: int = 0
 
     @property
     def files(self) -> list[CommittedFile]:

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -360,7 +361,16 @@ class UnitRunner:
         per_task = self.job.partitioning.files_per_partition if self.job.partitioning is not None else None
         if per_task and self.job.tasks_together > 1:
             contents.batches = [part for b in contents.batches for part in _by_files(b, unit, per_task)]
+        if self.job.user_stages():  # which may look at these
+            for batch in contents.batches:
+                _name_sources(batch, unit, self._dataset)
         return contents
+
+    @cached_property
+    def _dataset(self) -> str:
+        """The name of the input: the folder of its first file."""
+        first = next(iter(self.config.inputs), "")
+        return os.path.basename(os.path.dirname(first)).lower() or self.job.name
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
         """Return documents as the tasks that the reader emits.
@@ -565,6 +575,17 @@ def _documents(tasks: list[Task[Any]], job: Job, how: str = _WRITTEN) -> list[Do
             raise PipelineError(f"pipeline {job.name!r}: {type(task).__name__} cannot be {how}")
         documents.append(task)
     return documents
+
+
+def _name_sources(batch: DocumentBatch, unit: Unit, dataset: str) -> None:
+    """Set what users know of a task: its dataset, the files that its documents come from, and an id made of both."""
+    paths = {p.file: os.fsdecode(p.input_path) for p in unit.pieces}
+    files, offsets = batch.places()
+    sources = [paths[f] for f in np.unique(files).tolist() if f in paths] or list(dict.fromkeys(paths.values()))
+    group = FileGroupTask(dataset, sources)
+    batch.dataset_name = dataset
+    batch._metadata = {**batch._metadata, "source_files": sources}
+    batch.task_id = f"{group.task_id}.{int(offsets[0]) if len(offsets) else 0}"
 
 
 def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentBatch]:
