@@ -10,6 +10,7 @@
 #   make torture-kills-long  KILLS=1000 random kills over all kinds of jobs, in at most MINUTES=90
 #   make bench-engine  memory and throughput figures of the engine
 #   make bench-text    filters against their peers
+#   make bench-tokens  token ids beside the libraries tokenizers and tiktoken
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
@@ -52,7 +53,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
 
 core: $(CORE)
 venv: $(STAMP)
@@ -101,6 +102,9 @@ bench-engine: $(STAMP)
 
 bench-text: $(STAMP)
 	@$(BIN)/python benchmarks/text.py
+
+bench-tokens: $(STAMP)
+	@$(BIN)/python benchmarks/tokens.py
 
 bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py

@@ -197,12 +197,11 @@ def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
 def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
     (tmp_path / "starts.npy").touch()
 
-    def remembered(**more: Any) -> list[StageDescription]:
-        return described(
-            ReplayDrops(str(tmp_path), "language", [base.DropRule("lang_id", "lang_id", {"least": 0.65}, **more)])
-        )
+    def remembered(judge: base.ProcessingStage[Any, Any]) -> list[StageDescription]:
+        return described(ReplayDrops(str(tmp_path), "language", judge))
 
-    assert differences(remembered(), remembered(at_least="least")) == []
+    one, other = (ScoreFilter(WordCountFilter(min_words=n), name="language") for n in (10, 20))
+    assert differences(remembered(one), remembered(other)) == []
 
 
 def test_the_policy_of_prompts_is_a_parameter_of_the_stage_that_makes_them() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamis.engine.messages import Failure, FailureKind
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
+from tamis.engine.units import Piece, PieceKind, Unit
 
 
 def unit(number: int) -> Unit:

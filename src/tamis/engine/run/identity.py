@@ -3,19 +3,26 @@
 Parameters and source code count, also that of functions and classes of the same package which a stage uses
 (code_used.py); pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
 (tamis/secrets.py): the description is kept in the run directory, and another password makes no other run.
+
+The plan also keeps the code that it depends on, so that a message can name the line that was edited. Strings may be
+passwords, and everyone may read a run directory: they are left out, like comments, which do not change what a stage
+does.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import functools
 import hashlib
 import inspect
+import io
 import os
 import re
 import sys
 import textwrap
+import tokenize
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +30,6 @@ from typing import Any
 from tamis import secrets
 from tamis.engine.job import Job
 from tamis.engine.run.code_used import code_used, constants_used
-from tamis.engine.run.source_changes import code_lines, describe_change
 from tamis.engine.schema import StageDescription
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -46,7 +52,7 @@ _DEPTH = 6
 _FILES = "model files"
 # Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
 # model may bring code along (which counts by its files).
-_NO_EFFECT = {"replayed_rules", "trust_remote_code"}
+_NO_EFFECT = {"judge", "trust_remote_code"}
 _HASHED = re.compile(r"([A-Za-z_][\w.<>]*):[0-9a-f]*")  # code as `_plain` describes it: its name and its hash
 _VEILED = re.compile(r"<hidden(?: [0-9a-f]+)?>")
 _CONSTANT = "= "
@@ -185,7 +191,7 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> StageDescription:
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():
         params[_FILES] = files
-    lines = {name: kept.splitlines() for name, kept in {"": _lines(cls), **code_used(stage, _lines)}.items() if kept}
+    lines = {name: code.splitlines() for name, code in {"": _lines(cls), **code_used(stage, _lines)}.items() if code}
     name = f"{cls.__module__}.{cls.__qualname__}"
     constants = {name: f"{_CONSTANT}{value!r}" for name, value in constants_used(stage).items()}
     return StageDescription(name, params, _source(cls), code_used(stage, _source) | constants, lines)
@@ -397,3 +403,59 @@ def _attributes(value: Any, depth: int) -> dict[str, Any]:
 
 def _names(slots: str | tuple[str, ...]) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+# -- changes of source code, in words ----------------------------------------------------------------------------------
+MAX_LINES, MAX_COLUMNS = 400, 160
+_MASK = '"..."'
+_MAX_NAMED = 2
+_STRING_STARTS = tuple(
+    getattr(tokenize, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(tokenize, name)
+)
+_STRING_ENDS = tuple(getattr(tokenize, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(tokenize, name))
+
+
+def code_lines(text: str) -> list[str]:
+    r"""Return the lines of a source text without indentation, comments and the contents of strings.
+
+    >>> code_lines('def keep(x):\n    \"\"\"Say why.\"\"\"\n    return x > 0.5 and key != "sk-1"  # really\n')
+    ['def keep(x):', '"..."', 'return x > 0.5 and key != "..."']
+    """
+    lines: list[str] = []
+    line, end, depth = "", (0, 0), 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in _STRING_ENDS:
+                depth, end = depth - 1, token.end
+                continue
+            if token.type in _STRING_STARTS:
+                depth += 1
+            if depth > (token.type in _STRING_STARTS) or token.type in (tokenize.COMMENT, tokenize.INDENT):
+                continue
+            if token.type in (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER):
+                if line.strip():
+                    lines.append(line.strip()[:MAX_COLUMNS])
+                line = ""
+                continue
+            if token.type == tokenize.DEDENT:
+                continue
+            gap = " " * (token.start[1] - end[1]) if line and token.start[0] == end[0] else ""
+            is_string = token.type == tokenize.STRING or token.type in _STRING_STARTS
+            line, end = line + gap + (_MASK if is_string else token.string), token.end
+    except (tokenize.TokenError, SyntaxError):  # a part of a file that is no program by itself
+        pass
+    return lines[:MAX_LINES]
+
+
+def describe_change(before: Sequence[str], now: Sequence[str]) -> str:
+    """Describe how the lines of some code changed; empty if they did not, or are not known."""
+    if not before or not now or list(before) == list(now):
+        return ""
+    changes = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if kind == "replace" and b - a == d - c:
+            changes += [f"`{old}` -> `{new}`" for old, new in zip(before[a:b], now[c:d], strict=True)]
+        elif kind != "equal":
+            changes += [f"`{line}` removed" for line in before[a:b]] + [f"`{line}` added" for line in now[c:d]]
+    more = f" and {len(changes) - _MAX_NAMED} more lines" if len(changes) > _MAX_NAMED else ""
+    return ", ".join(changes[:_MAX_NAMED]) + more

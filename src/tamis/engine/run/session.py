@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.progress import Progress
 from tamis.engine.run import disk
 from tamis.engine.run.admission import Admission
 from tamis.engine.run.event_loop import EventLoop
@@ -19,13 +20,13 @@ from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
+from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
-from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.state import Config, FatalKind, RunStatus
+from tamis.engine.supervisor.state import Config, FatalKind, RunState
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Rewrite
+from tamis.engine.units import Rewrite
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
 from tamis.formats.registry import LINES, TABLES
@@ -53,7 +54,10 @@ class WorkSession:
         `totals.share` is what they delivered.
         """
         run_dir = self.context.dir
-        committer = Committer(run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote)
+        samples = SampleStore(run_dir.path) if self.context.takes_samples else None
+        committer = Committer(
+            run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote, samples
+        )
         orders = AlertOrders()
         self.observation.plan(steps)
         try:
@@ -106,7 +110,7 @@ class WorkSession:
             tick(final=True)
 
     # -- steps that end early -----------------------------------------------------------------------------------------
-    def _check_stopped(self, status: RunStatus, ledger: Ledger) -> None:
+    def _check_stopped(self, status: RunState, ledger: Ledger) -> None:
         """Raise the error that says why a supervisor stopped early, if it did."""
         n_committed = f"{ledger.written.n} documents are committed"
         if status.fatal:
@@ -116,7 +120,7 @@ class WorkSession:
         if status.infeasible:
             raise Incomplete(status.infeasible[0])
 
-    def _fatal_error(self, status: RunStatus, n_committed: str) -> TamisError:
+    def _fatal_error(self, status: RunState, n_committed: str) -> TamisError:
         reason = status.fatal
         match status.fatal_kind:
             case FatalKind.DISK if disk.is_full(reason):
@@ -144,7 +148,7 @@ class WorkSession:
             )
         return needed <= free
 
-    def _gives_up(self, status: RunStatus, share: float) -> bool:
+    def _gives_up(self, status: RunState, share: float) -> bool:
         """Return True if a sampling step ran out of memory or disk and the user prefers the sample before it."""
         if not self._prefers_sample:
             return False

@@ -17,7 +17,7 @@ from dataclasses import replace
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
 from tamis.engine.supervisor.retry_policy import describe_failure
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 
 MAX_FAILED, MAX_FAILED_SLOW = 20, 3
 SLOW_S = 0.5
@@ -27,7 +27,7 @@ class UnprovenStages:
     """The stages that have passed a document, and the units that wait for one that has not."""
 
     def __init__(self, proven: set[str], is_enabled: bool) -> None:
-        """`proven`: labels of stages that have passed documents, in earlier runs or sampling steps; added to."""
+        """Track stages. `proven`: labels of those that have passed documents, also in earlier runs; added to."""
         self.proven, self._is_enabled = proven, is_enabled
         self._waiting: list[tuple[str, Unit]] = []
         self._n_failed: Counter[str] = Counter()  # documents, by stage

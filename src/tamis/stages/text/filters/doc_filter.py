@@ -63,6 +63,12 @@ class DocumentFilter(ABC):
         return self._name or type(self).__name__
 
     @property
+    def meaning(self) -> str:
+        """What the score is, in words: the first sentence of the docstring."""
+        own = type(self).__doc__ or ""
+        return "" if own.startswith(f"{type(self).__name__}(") else own.strip().partition("\n")[0][:300]
+
+    @property
     def statistics(self) -> tuple[str, ...]:
         """Names of the text statistics that `score_from` needs; empty for filters that read the text."""
         return ()
@@ -124,6 +130,12 @@ class DocumentFilter(ABC):
     def in_recipe(self) -> Mapping[str, str]:
         """How a recipe sets the limits that it does not set under their own names."""
         return self._in_recipe.by_limit if self._in_recipe is not None else {}
+
+    def find_evidence(self, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that the score counts, in order: reports highlight them in examples."""
+        from tamis.stages.text.filters.evidence import find_ranges
+
+        return next((found for s in self.statistics if (found := find_ranges(s, text))), [])
 
 
 class BoundedFilter(DocumentFilter):
@@ -218,6 +230,10 @@ class StatisticFilter(KernelFilter):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._name = self.label
+
+    @property
+    def meaning(self) -> str:
+        return ", divided by ".join(name.replace("_", " ") for name in self.statistics)
 
     @property
     def statistics(self) -> tuple[str, ...]:
