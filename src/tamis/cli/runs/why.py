@@ -113,8 +113,8 @@ def _answer(output: str, document: str) -> _Answer:
     margins = margins_of_row(folder, written.path, written.row) if written is not None else []
     for place in places:
         margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
-    place = f"{verdicts[0].path}:{verdicts[0].offset}" if verdicts else document
-    return _Answer(document, verdicts, changes, pairs, written, places, margins, passages_of(output, place))
+    name = f"{verdicts[0].path}:{verdicts[0].offset}" if verdicts else document
+    return _Answer(document, verdicts, changes, pairs, written, places, margins, passages_of(output, name))
 
 
 def _unknown_document(output: str, document: str, places: list[Whereabouts]) -> UsageError:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tamis.dedup.decisions import position_ids, write_table
 from tamis.dedup.position_table import PositionTable, rows_of_table
@@ -74,6 +75,19 @@ def passages_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[
             for a, b in zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True):
                 found.append(Passages(*(values[a:b] for values in columns)))
     return np.concatenate(rows), found
+
+
+def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return all passages of a finished run as (start, end), by file and offset of the document."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    folder = os.path.join(output, "_tamis", "duplicates")
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("part-"):
+            rows = pq.read_table(os.path.join(folder, name), columns=["id", "start_byte", "end_byte"])
+            for place, start, end in zip(*(rows[column].to_pylist() for column in rows.column_names), strict=True):
+                file, _, offset = place.partition("_")
+                found.setdefault((int(file), int(offset)), []).append((start, end))
+    return found
 
 
 class _Most:
