@@ -446,6 +446,18 @@ def test_why_says_which_passage_and_where_its_first_copy_is(tmp_path: Path) -> N
     assert counted[-1] == dropped[-1]
 
 
+def test_the_plan_of_a_run(tmp_path: Path) -> None:
+    texts = ["".join(random.Random(k).choices("abcdefgh ", k=4000)) for k in range(200)]
+    source = write(tmp_path / "in", texts)
+    words = ["plan", "dedup", "substrings", str(source), "--set", "min_bytes=200", "--memory", "512MB"]
+    plan = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert plan["n_key_passes"] + plan["n_other_passes"] == 3
+    result = run(source, tmp_path / "out", min_bytes=200)
+    assert result.scratch_bytes / 2 < plan["scratch_bytes"] < result.scratch_bytes * 2
+    imagined = CliRunner().invoke(app, ["plan", "dedup", "substrings", "--dataset-bytes", "1TB", "--memory", "8GB"])
+    assert imagined.exit_code == 0, imagined.output
+
+
 def test_a_step_of_a_curation(tmp_path: Path) -> None:
     """Passages are compared as the steps before it leave the texts, and later steps see what is left of them."""
     texts = [*documents(120, 3), "zz", "zz"]
@@ -456,6 +468,10 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
         "  - repeated_passages: {min_bytes: 24, max_source_loss: 1}\n  - text\n"
     )
     words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "512MB", "--quiet"]
+    planned = CliRunner().invoke(
+        app, ["plan", str(recipe), "--set", f"input={source}", "--set", f"output={tmp_path}/x"]
+    )
+    assert "texts for cut_repeated_passages" in planned.output
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0, told.output
     seen: dict[str, int] = {}
