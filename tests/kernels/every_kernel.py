@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
 from tamis.kernels.loading.library import all_groups, import_all
+from tamis.kernels.overlap.folding import folding
+from tamis.kernels.overlap.ngrams import Scanner, add_all, match_all, new_filter
 from tamis.kernels.pixels.scaling import scaled_square
 from tamis.kernels.records import hash128, json_scan, json_text
 from tamis.kernels.records.join import join_rows
@@ -29,6 +31,7 @@ from tamis.kernels.sketch import band_keys, components, similarity, sorting
 from tamis.kernels.substrings.classes import find_repeats
 from tamis.kernels.substrings.selections import select
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
+from tamis.kernels.tokens import _pretokens, added_tokens, byte_bpe
 from tamis.kernels.tokens.word_ids import Cut, IdRequest, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.fasttext.model import FastTextModel
@@ -164,6 +167,28 @@ def tokens() -> Iterator[Any]:
         yield [table.ids_of(w) for w in words]
     table.forget(1000)
     yield [table.ids_of(w) for w in words]
+    yield from byte_pairs(parts)
+
+
+def byte_pairs(parts: StringBuffers) -> Iterator[Any]:
+    starts, ends = parts.spans()
+    flags = np.full(256, _pretokens.OTHER, np.uint8)
+    for chars, flag in (("abc", _pretokens.LETTER | _pretokens.LOWER), ("T", _pretokens.LETTER | _pretokens.UPPER)):
+        flags[[ord(c) for c in chars]] = flag
+    flags[[9, 10, 32]] = _pretokens.SPACE
+    classes = byte_bpe.CharClasses(np.zeros(0x1100, np.uint8), flags)
+    yield added_tokens.have_flag(parts.data, starts, ends, classes)
+    segments = byte_bpe.Segments(starts, ends, np.full(starts.size, -1, np.int32))
+    cut, rows = added_tokens.AddedTokens({b"cat": 900, b"\n": 901, "漢".encode(): 902}).find(parts.data, segments)
+    yield [*cut, rows]
+    merges = byte_bpe.merge_rows(
+        [(ord(a), ord(b), k, 300 + k) for k, (a, b) in enumerate(zip("abxt ax", "cbxhtxx", strict=True))]
+    )
+    merges = np.concatenate([merges, byte_bpe.merge_rows([(302, 302, 8, 310), (310, 310, 9, 311), (303, 101, 7, 312)])])
+    for family, words in ((0, None), (1, {b" sat": 400, b"xxxx": 401}), (2, None)):
+        numbers = np.array([family, 3, family, 1, 0, 0], np.int64)
+        tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, words)
+        yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 
 def substrings() -> Iterator[Any]:
@@ -191,6 +216,23 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def overlap() -> Iterator[Any]:
+    parts = buffers()
+    totals = np.zeros((parts.n_rows, 2), np.int64)
+    scanner = Scanner(folding(), 3, 2)
+    windows = list(scanner.scan(parts.data, *parts.spans(), totals))
+    yield [totals.tolist(), [w.fields.tolist() for w in windows], [w.hashes.tolist() for w in windows]]
+    known = new_filter(10)
+    add_all(windows[0].hashes[::2], known)
+    yield known.tolist()
+    passed = Scanner(folding(), 3, 2, known).scan(parts.data, *parts.spans(), totals)
+    yield [w.hashes.tolist() for w in passed]
+    starts, ends = parts.spans()
+    yield match_all(
+        folding(), parts.data, starts, ends, parts.data, starts, ends, np.arange(len(starts)) % 2 == 0
+    ).tolist()
+
+
 def main() -> None:
     called: set[str] = set()
     for kind in (native.Kernel, native.PythonKernel):
@@ -207,6 +249,7 @@ def main() -> None:
         "pixels": pixels,
         "tokens": tokens,
         "substrings": substrings,
+        "overlap": overlap,
     }
     found = {name: [plain(one) for one in of()] for name, of in groups.items()}
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]

@@ -34,7 +34,7 @@ from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
 from tamis.kernels.text.word_stats import FractionRequest
-from tamis.kernels.tokens import word_ids
+from tamis.kernels.tokens import _pretokens, added_tokens, byte_bpe, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.fasttext.model import FastTextModel
 from tests.reference import json_fuzz
@@ -138,6 +138,18 @@ def tokens(seed: int) -> None:
         table.add([w for w in words if len(w) < 20], [[7] * (w[0] % 4) for w in words if len(w) < 20])
         long.add([w for w in words if len(w) >= 20], [[8] * (w[0] % 4) for w in words if len(w) >= 20])
     table.forget(5)
+    flags = np.full(512, _pretokens.OTHER, np.uint8)
+    for chars, flag in (("abcxyz", _pretokens.LETTER | _pretokens.LOWER), (" \n", _pretokens.SPACE)):
+        flags[[ord(c) for c in chars]] = flag
+    classes = byte_bpe.CharClasses(guarded(0x1100, np.uint8), flags)
+    starts, ends = parts.spans()
+    added_tokens.have_flag(parts.data, starts, ends, classes)
+    segments = byte_bpe.Segments(starts, ends, np.full(starts.size, -1, np.int32))
+    cut, _ = added_tokens.AddedTokens({b"b ": 900, b"a": 901, "😀".encode(): 902}).find(parts.data, segments)
+    merges = byte_bpe.merge_rows([(97, 98, 0, 300), (300, 300, 1, 301), (32, 97, 2, 302), (98, 98, 3, 303)])
+    numbers = np.array([seed % 3, 3, 2, 1, 0, 0], np.int64)
+    tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, {b" ab": 400})
+    byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 
 def substrings(seed: int) -> None:

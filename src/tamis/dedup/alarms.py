@@ -59,7 +59,11 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
         warnings.append("no document has a number in the field of --keep-by: is that its name? It decided nothing")
     if int(summary["n_duplicates"]) > MOST_GO * n_counted:
         share = int(summary["n_duplicates"]) / n_counted
-        warnings.append(f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?")
+        warnings.append(
+            f"{share:.0%} of all documents are contaminated: is an evaluation set in the input, or boilerplate in one?"
+            if "sets" in summary
+            else f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?"
+        )
     return warnings
 
 

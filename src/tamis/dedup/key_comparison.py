@@ -77,6 +77,8 @@ class KeyComparison:
         `everything`: in one pass, as shards do it.
         """
         passes, state = workflow.passes, workflow.work.state
+        if passes.prepare is not None:
+            return passes.prepare(workflow)
         if passes.choose is None:
             return passes.keys
         chosen = state.band_choice.read()

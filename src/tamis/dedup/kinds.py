@@ -28,7 +28,7 @@ class DedupKind:
     `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `has_index`: it
     can be compared with an index. `changes_text`: duplicates are cut out of documents. `collects_texts`: a pass of its
     own always writes down the texts that are compared. `decided_with`: a kind that the same keys decide, too, where its
-    step comes just before.
+    step comes just before. `is_deduplication`: documents are compared with each other, by a command of `tamis dedup`.
     """
 
     name: str  # of the command; begins the names of the files that it writes
@@ -42,6 +42,7 @@ class DedupKind:
     changes_text: bool = False
     collects_texts: bool = False
     decided_with: str = ""
+    is_deduplication: bool = True
     figures: ShippedFigures = field(default_factory=ShippedFigures)
 
 
@@ -95,5 +96,16 @@ SEMANTIC = DedupKind(
     workflow="SemanticDeduplicationWorkflow",
     keys="a vector",
 )
+CONTAMINATION = DedupKind(
+    name="contamination",
+    title="decontamination",
+    summary="Documents that share runs of words with evaluation sets are dropped, or these runs are cut.",
+    workflow="DecontaminationWorkflow",
+    step="decontaminate",
+    keys="its overlaps with evaluation sets",
+    changes_text=True,
+    is_deduplication=False,
+    figures=ShippedFigures(mb_per_s=70.0, start_s=3.5),
+)
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC)}
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION)}

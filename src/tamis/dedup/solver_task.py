@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.dedup.contamination.limits import Common, Limits
 from tamis.dedup.state import IndexPin
 from tamis.engine import wire
 from tamis.errors import UsageError
@@ -94,6 +95,16 @@ class CutLines(SolverStep):
 
 
 @dataclass(frozen=True)
+class DecideContamination(SolverStep):
+    """Decide which documents are contaminated by evaluation items. See DecontaminationWorkflow."""
+
+    limits: Limits
+    common: Common
+    text_field: str
+    action: str
+
+
+@dataclass(frozen=True)
 class GroupSelections(SolverStep):
     """Group selections with equal k-grams, and decide those groups that need no texts."""
 
@@ -169,6 +180,7 @@ STEPS: Mapping[type[SolverStep], str] = {
     FindCandidates: "tamis.dedup.fuzzy.solver:list_candidates",
     CompareCandidates: "tamis.dedup.fuzzy.solver:compare_candidates",
     CutLines: "tamis.dedup.lines.solver:decide_lines",
+    DecideContamination: "tamis.dedup.contamination.solver:decide_contamination",
     GroupSelections: "tamis.dedup.substrings.grouping:group_selections",
     CompareWindows: "tamis.dedup.substrings.comparing:compare_windows",
     CompareVectors: "tamis.dedup.semantic.solver:compare_vectors",

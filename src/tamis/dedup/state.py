@@ -62,6 +62,12 @@ class Summary(TypedDict, total=False):
     n_units: int
     n_long_enough: int
     n_edited: int
+    # contamination
+    action: str
+    n_spans: int
+    n_overlaps: int
+    n_excepted: int
+    sets: list[dict[str, Any]]  # of each evaluation set: its items, and those that were found
     # substrings
     n_selections: int
     n_passages: int

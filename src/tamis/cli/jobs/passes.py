@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,11 @@ from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
 from tamis.sizes import format_size
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import Progress
     from tamis.observe.alerts.watch import Watch
 
 
@@ -41,7 +41,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
     as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
-    run_dir = os.path.join(local_output_dir(output), "_tamis")
+    run_dir = run_dir_of(output)
     raised: dict[str, Any] = {}
     try:
         with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):
@@ -120,7 +120,7 @@ def _report_workflow(result: Any, workflow: Any, as_json: bool) -> None:
 @contextlib.contextmanager
 def attended(
     run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch
-) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
+) -> Iterator[tuple[BaseExecutor | None, Progress, Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
     Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
@@ -152,6 +152,9 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
     if "n_segments" in about:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
         print_lines([joined, cost_line(about), f"output: {about['output']}"])
+        return
+    if "sets" in about:
+        _print_contamination(about, result)
         return
     n, n_duplicates = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
@@ -194,16 +197,34 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
     _print_rows("Duplicates", rows, about, result, "duplicates")
 
 
+def _print_contamination(about: dict[str, Any], result: Any) -> None:
+    n, n_found = about["n_documents"], about["n_duplicates"]
+    if about["status"] == "already":
+        found = f"{n_found:,} of {n:,} documents are contaminated"
+        print_lines([f"finished earlier, nothing to do: {found} (--fresh starts over)"])
+        return
+    done = "found" if result.run is None else "cut" if about["action"] == "cut" else "dropped"
+    rows = [("documents", f"{n:,}"), (f"contaminated, {done}", f"{n_found:,} ({n_found / n:.2%})" if n else "0")]
+    rows += [
+        (f"  by {one['name']}", f"{one['n_documents']:,}, {one['n_found']:,} of {one['n_items']:,} items")
+        for one in about["sets"]
+    ]
+    n_unchecked = sum(one["n_unchecked"] for one in about["sets"])
+    rows += [("items too short to check", f"{n_unchecked:,}")] if n_unchecked else []
+    rows += [("n-grams ignored as common text", f"{about['n_excepted']:,}")] if about["n_excepted"] else []
+    _print_rows("Decontamination", rows, about, result, "overlaps and certificate")
+
+
 def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
     """Print the table, the resources used, the location of the output, and where the results are `listed`."""
     from tamis.cli.jobs.summary import cost_line
 
-    n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
-    rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
+    n_quarantined, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
+    rows += [("quarantined", f"{n_quarantined:,}")] if n_quarantined else []
     rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
     print_table(title, ["", ""], rows, right=(1,))
     lines = [f"{cost_line(about)}, scratch {format_size(about['scratch_bytes'])}"]
-    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else []
+    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_quarantined or n_ranges else []
     lines.append(f"{listed}: {about['duplicates']}")
     if result.run is not None:
         written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"

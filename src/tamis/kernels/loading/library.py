@@ -27,7 +27,7 @@ RECORDS = "records"
 """The group that every job needs. Others have helpers of its modules compiled into their kernels."""
 # What the machine code of every group is made of, in addition to the kernels themselves and all of language/ but what
 # only Python runs.
-_ALWAYS = ("__init__.py", "loading/levels.py", "building/codegen.py", "building/emit.py", "building/compile_process.py")
+_ALWAYS = ("__init__.py", "loading/levels.py", "building/codegen.py", "building/compile_process.py")
 
 _NO_KERNELS = ("building", "language", "loading")
 
@@ -44,8 +44,8 @@ def find(group: str, level: CpuLevel | None = None) -> Path | None:
     if shipped.is_file():
         return shipped
     folder = cache.folder(level.name)
-    kept = folder / file_name(group) if folder is not None else None
-    return kept if kept is not None and kept.is_file() else None
+    cached = folder / file_name(group) if folder is not None else None
+    return cached if cached is not None and cached.is_file() else None
 
 
 def file_name(group: str) -> str:
