@@ -446,6 +446,42 @@ def test_why_says_which_passage_and_where_its_first_copy_is(tmp_path: Path) -> N
     assert counted[-1] == dropped[-1]
 
 
+def test_a_run_resumes_with_other_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The selections are gone by then: the first pass is done again, and the same passages go."""
+    from tamis.dedup.substrings import procedure
+
+    texts = documents(150, 4)
+    source = write(tmp_path / "in", texts)
+    original = procedure.run_key_pass
+    called: list[str] = []
+
+    def stopped(workflow: Any, name: str, stage: Any) -> list[str]:
+        called.append(name)
+        if called.count("texts") == 1 and name == "texts":
+            raise KeyboardInterrupt
+        return original(workflow, name, stage)
+
+    monkeypatch.setattr(procedure, "run_key_pass", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "out", memory="400MB")
+    assert not list((tmp_path / "out" / "_tamis" / "dedup" / "keys-0").glob("*.arrow"))
+    run(source, tmp_path / "out", memory="600MB")
+    assert called == ["keys-0", "texts", "keys-0", "texts"]
+    assert read(tmp_path / "out") == expected_output(texts, 24)
+
+
+def test_shards_are_merged(tmp_path: Path) -> None:
+    texts = documents(150, 6)
+    source = write(tmp_path / "in", texts, 4)
+    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "24", "--memory", "512MB"]
+    for shard in ("0/2", "1/2"):
+        done = CliRunner().invoke(app, [*words, "--shard", shard, "--quiet"])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, [*words, "--merge", "--quiet", "--max-source-loss", "100%"])
+    assert done.exit_code == 0, done.output
+    assert read(tmp_path / "out") == expected_output(texts, 24)
+
+
 def test_the_plan_of_a_run(tmp_path: Path) -> None:
     texts = ["".join(random.Random(k).choices("abcdefgh ", k=4000)) for k in range(200)]
     source = write(tmp_path / "in", texts)
