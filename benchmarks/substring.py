@@ -1,8 +1,9 @@
 """Figures of substring deduplication: `make bench-substring`, or `python benchmarks/substring.py --help`.
 
 Every line is measured now, on this machine, from outside (measuring.py). Input: real text, each copy in an alphabet of
-its own (peers/dedup_data.py). `--quick`: up to 1 GB. Without it, benchmarks-substring.md is written. The suffix array
-is pydivsufsort's (`pip install pydivsufsort`), over the same text held in memory.
+its own (peers/dedup_data.py). `--quick`: up to 1 GB; `--full`: 10 GB, too. Without --quick benchmarks-substring.md is
+written, from the last figures of every part. The suffix array is pydivsufsort's (`pip install pydivsufsort`), over the
+same text held in memory.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tamis.kernels.substrings.selections import select
 from tests.reference.substring_twin import spans_of_suffix_array
 
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "substring"  # emptied after every run
+KEPT = data.DATA / "substring-figures"
 LENGTHS = (50, 100, 500, 2000)
 MOST_PEAK_MB, MOST_SCRATCH, LEAST_MB_S = 512, 0.3, 300
 N_CORES = len(os.sched_getaffinity(0))
@@ -99,9 +101,9 @@ def equality(options: argparse.Namespace) -> None:
 
 def growth(options: argparse.Namespace) -> None:
     """Measure whether peak and scratch grow with the input."""
-    for n_times in (1, 10) if options.quick else (1, 10, 100):
+    for n_times in [1, 10, *([] if options.quick else [50]), *([100] if options.full else [])]:
         result = tamis(dedup_data.varied(n_times), OUT)
-        name = {1: "100 MB", 10: "1 GB", 100: "10 GB"}[n_times]
+        name = f"{n_times / 10:g} GB"
         scratch = result["said"]["scratch_bytes"] / 1e6 / result["mb"]
         fits = result["peak_pss_mb"] <= MOST_PEAK_MB and scratch <= MOST_SCRATCH
         note("growth", f"{name}, 500 bytes, budget 512 MB", shares(result), fits)
@@ -184,29 +186,45 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
+def measure_part(name: str, options: argparse.Namespace) -> None:
+    """Measure one part, and keep its figures for the page."""
+    del ROWS[:], TABLES[:]
+    PARTS[name](options)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{name}.json").write_text(json.dumps({"rows": ROWS, "tables": TABLES}))
+
+
 def write() -> None:
-    lines = ["# Figures of substring deduplication", ""]
-    lines.append(
-        f"Written by `make bench-substring`, on {N_CORES} cores. Input: real documentation; every 100 MB of it in an"
-    )
-    lines.append("alphabet of its own, so that a larger input is not a smaller one with copies. Times are those of the")
-    lines.append("whole command, memory is the peak of all its processes (PSS).")
-    figures.write_page("benchmarks-substring.md", [*lines, "", *table(ROWS), *TABLES])
+    kept = [json.loads((KEPT / f"{name}.json").read_text()) for name in PARTS if (KEPT / f"{name}.json").exists()]
+    lines = [
+        "# Figures of substring deduplication",
+        "",
+        f"Written by `make bench-substring`, on {N_CORES} cores. Input: real documentation; every 100 MB of it in an",
+        "alphabet of its own, so that a larger input is not a smaller one with copies. Times are those of the",
+        "whole command, memory is the peak of all its processes (PSS).",
+        "",
+        *table(row for part in kept for row in part["rows"]),
+        *(line for part in kept for line in part["tables"]),
+    ]
+    figures.write_page("benchmarks-substring.md", lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 1 GB, and write no page")
+    parser.add_argument("--full", action="store_true", help="10 GB, too")
     parser.add_argument("--only", choices=list(PARTS), action="append")
     options = parser.parse_args()
+    missed = 0
     try:
         for name in options.only or PARTS:
-            PARTS[name](options)
+            measure_part(name, options)
+            missed |= figures.exit_code()
     finally:
         shutil.rmtree(OUT, ignore_errors=True)
-    if not options.quick and not options.only:
+    if not options.quick:
         write()
-    return figures.exit_code()
+    return missed
 
 
 if __name__ == "__main__":

@@ -307,7 +307,7 @@ def test_workers_budgets_blocks_and_formats_change_nothing(tmp_path: Path) -> No
         )
         workflow.run(LocalExecutor(), memory=memory, workers=workers)
         assert read(tmp_path / str(k)) == wanted
-    tables = [pq.read_table(tmp_path / str(k) / "_tamis" / "duplicates") for k in range(3)]
+    tables = [pq.read_table(tmp_path / str(k) / "_tamis" / "duplicates" / "part-00000.parquet") for k in range(3)]
     assert tables[0].equals(tables[1])
     assert tables[0].equals(tables[2])
     (tmp_path / "gz").mkdir()
@@ -446,6 +446,20 @@ def test_why_says_which_passage_and_where_its_first_copy_is(tmp_path: Path) -> N
     assert counted[-1] == dropped[-1]
 
 
+def test_the_report_shows_the_most_frequent_passages(tmp_path: Path) -> None:
+    passage = "a passage <b>that is</b> in all of these texts"
+    run(write(tmp_path / "in", [f"{k}-{passage}={k}" for k in range(5)], 1), tmp_path / "out")
+    page = (tmp_path / "out" / "_tamis" / "report.html").read_text()
+    section = page.partition('<section id="passages">')[2].partition("</section>")[0]
+    assert "<td>5</td>" in section.replace(' class="n"', "").replace(' class="right"', "")
+    assert f"{tmp_path}/in/0.jsonl:0</code>, byte 1" in section
+    assert "-a passage &lt;b&gt;that is&lt;/b&gt; in all" in section
+    frequent = tmp_path / "out" / "_tamis" / "duplicates" / "most-frequent.json"
+    for damage in ("[1, {}]", '{"a": 1}', "[", '[{"path": 7, "offset": "x", "start": -1}]'):
+        frequent.write_text(damage)
+        assert CliRunner().invoke(app, ["report", str(tmp_path / "out")]).exit_code == 0
+
+
 def test_a_run_resumes_with_other_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The selections are gone by then: the first pass is done again, and the same passages go."""
     from tamis.dedup.substrings import procedure
@@ -518,7 +532,8 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
     kept = [(unique[record["id"]], record["text"]) for record in wanted if str(record["text"]).strip()]
     assert [(record["id"], record["text"]) for record in read(tmp_path / "out")] == kept
     tables = [path.name for path in sorted((tmp_path / "out" / "_tamis" / "duplicates").glob("cut_*"))]
-    assert tables == ["cut_repeated_passages-most-frequent.parquet", "cut_repeated_passages-part-00000.parquet"]
+    names = ["most-frequent.json", "most-frequent.parquet", "part-00000.parquet"]
+    assert tables == [f"cut_repeated_passages-{name}" for name in names]
     with pytest.raises(UsageError, match="leave the step out"):
         RepeatedPassages(remove="nothing")
 

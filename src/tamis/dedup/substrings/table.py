@@ -22,6 +22,7 @@ from tamis.dedup.position_table import PositionTable, rows_of_table
 from tamis.dedup.sorting import cuts_between
 from tamis.dedup.substrings.grouping import Folders, document_facts
 from tamis.dedup.substrings.spans import Removed, SpanFiles, removed
+from tamis.files import write_json
 from tamis.formats.scratch.stored_arrays import open_npy
 from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import path_text
@@ -41,7 +42,7 @@ _PASSAGES = {
     "count": "<u4",
 }
 COLUMNS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", **_PASSAGES}
-N_MOST = 1000  # of the passages that occur most often are listed
+N_MOST, N_SHOWN = 1000, 20  # of the passages that occur most often are listed, and shown in the report
 _CHUNK = 1 << 18  # passages of one file of the table for people
 _STEP = 1 << 20  # documents whose lengths are counted at once
 
@@ -129,6 +130,16 @@ class _Most:
         )
         os.makedirs(folder, exist_ok=True)
         write_table(os.path.join(folder, "most-frequent.parquet"), table)
+        # The same for the report, which is written without Arrow.
+        shown = table.slice(0, N_SHOWN)
+        columns = {
+            "n_occurrences": shown["n_occurrences"],
+            "n_bytes": shown["n_bytes"],
+            "path": shown["path"],
+            "offset": pa.array(offset[:N_SHOWN]),
+            "start": shown["start_byte"],
+        }
+        write_json(os.path.join(folder, "most-frequent.json"), pa.table(columns).to_pylist())
 
 
 class _PassageTable:
