@@ -12,6 +12,7 @@
 #   make bench-text    filters against their peers
 #   make bench-tokens  token ids beside the libraries tokenizers and tiktoken
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
+#   make bench-substring repeated passages: beside a suffix array, memory, scratch
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
@@ -53,7 +54,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-substring bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
 
 core: $(CORE)
 venv: $(STAMP)
@@ -108,6 +109,9 @@ bench-tokens: $(STAMP)
 
 bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py
+
+bench-substring: $(STAMP)
+	@$(BIN)/python benchmarks/substring.py
 
 bench-curate: $(STAMP)
 	@$(BIN)/python benchmarks/curate.py

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from tamis.dedup.kinds import CONTAMINATION, EXACT, FUZZY, LINES, SUBSTRINGS, DedupKind
 from tamis.dedup.normalization import check_mode
+from tamis.dedup.planning import KEY_BYTES, META_BYTES, passage_scratch_bytes
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
 from tamis.errors import UsageError
@@ -54,6 +55,11 @@ class Deduplication:
     def is_decided_with(self, earlier: Deduplication) -> bool:
         """Return True if the keys of this step also decide `earlier`, the step just before it."""
         return False
+
+    def key_bytes(self, n_documents: int, n_bytes: int) -> int:
+        """Return the most disk space that its keys take, of so many documents and bytes of input."""
+        bands = getattr(self, "bands_per_iteration", None) or getattr(self, "num_bands", 0)
+        return n_documents * (META_BYTES + KEY_BYTES * int(bands or 0))
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         """Return the removal stage of the last pass.
@@ -189,6 +195,9 @@ class RepeatedPassages(Deduplication):
                 f"{self.name}: a curation removes; leave the step out, or count passages with: "
                 "tamis dedup substrings --remove nothing"
             )
+
+    def key_bytes(self, n_documents: int, n_bytes: int) -> int:
+        return passage_scratch_bytes(n_bytes, self.min_bytes)
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)
