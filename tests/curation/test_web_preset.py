@@ -136,6 +136,18 @@ def test_the_preset_from_the_command_line(tmp_path: Path) -> None:
     assert "kept on the disk" in planned.output
 
 
+def test_the_preset_for_many_languages_takes_a_table_of_thresholds(tmp_path: Path) -> None:
+    source = crawl(tmp_path / "in")
+    (tmp_path / "t.yaml").write_text("de: 0.5\nfr: 0.5\n")
+    command = ("curate", source, "--preset", "fineweb2", "--no-blocklists", "--memory", "800MB")
+    every = tamis(command[0], source, tmp_path / "out", *command[2:])
+    assert every.exit_code == 0, every.output
+    assert {d["language"][-5:] for d in documents(tmp_path / "out")} == {"'en']"}
+    none = tamis(command[0], source, tmp_path / "none", *command[2:], "--set", f"min_scores={tmp_path}/t.yaml")
+    assert none.exit_code == 0, none.output
+    assert documents(tmp_path / "none") == []
+
+
 def test_one_command_keeps_the_documents_that_its_steps_keep_apart(tmp_path: Path) -> None:
     source = crawl(tmp_path / "in")
     Curation(steps(), str(source), str(tmp_path / "one")).run(InProcessExecutor(), progress=False)
