@@ -24,6 +24,7 @@
 #   make bench-budget  peaks of every kind of job under three budgets, seen from outside
 #   make bench-cluster executors on a Ray cluster of one node: throughput, start, memory, 20 kills
 #   make bench-stores  1 GB out of an S3 server on loopback, beside boto3's own parallel reads
+#   make bench-web     WARC to text beside a bare loop, peaks, kills, hostile files, URL rules beside datatrove's
 #   make bench-start   what installing and starting take
 #   make golden        outputs and speed of this tree beside those of an earlier commit (BASE=rev, PAIRS=n)
 #   make codebase      figures about the source tree
@@ -54,7 +55,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-substring bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-substring bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores bench-web golden codebase wheel release torture clean torture-simulation torture-kills-long
 
 core: $(CORE)
 venv: $(STAMP)
@@ -129,6 +130,9 @@ bench-start: $(STAMP)
 
 bench-stores: $(STAMP)
 	@$(BIN)/python benchmarks/stores.py --write
+
+bench-web: $(STAMP)
+	@$(BIN)/python benchmarks/web.py --write
 
 bench-budget: $(STAMP)
 	@$(BIN)/python benchmarks/budget.py

@@ -71,7 +71,8 @@ class Curation:
         self._reader = self._take_reader(remaining, input_path)
         if isinstance(self._reader, DocumentReader):  # a step like any other: what it makes is kept for later passes
             self._reader, extraction = self._reader.taking_extraction()
-            remaining = [*extraction, *remaining]
+            if not any(type(step) is type(stage) for step in remaining for stage in extraction):
+                remaining = [*extraction, *remaining]
         self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []
