@@ -182,7 +182,7 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
     tok, source = str(data / "tok"), str(data / "in")
     for options, message in (
         ({}, "tokenizer is missing"),
-        ({"tokenizer": tok, "formt": "npy"}, "unknown 'formt'"),
+        ({"tokenizer": tok, "shape": 3}, "unknown 'shape'"),
         ({"tokenizer": tok, "format": "csv"}, "token format must be one of"),
         ({"tokenizer": tok, "packing": "best-fit"}, "give sequence_length, too"),
         ({"tokenizer": tok, "sequence_length": 1}, "sequence_length: expected 2 to"),
