@@ -96,6 +96,7 @@ app.add("train-classifier", "tamis.cli.models.train_classifier:train_classifier"
 app.add("images", "tamis.cli.media.images:images")
 app.add("video", "tamis.cli.media.video:video")
 app.add("dedup", "tamis.cli.dedup.command:app")
+app.add("decontaminate", "tamis.cli.jobs.decontaminate:decontaminate")
 app.add("plan", "tamis.cli.plan.command:plan")
 app.add("recipe", "tamis.cli.jobs.recipe:app")
 app.add("profile", "tamis.cli.profile.command:app")

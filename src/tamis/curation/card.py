@@ -22,6 +22,7 @@ LICENCE_FIELDS = ("license", "licence", "license_type")
 CHARS, LICENCE, LANGUAGE = "characters", "licence", "language"
 _MAX_CHARS = 60
 _MAX_VALUES = 100
+DESCRIBE = "describe"  # the name of the stage that counts for the card
 MARK = "<!-- written by tamis curate -->"
 _SIZES = (
     (10**3, "n<1K"),
@@ -62,14 +63,15 @@ def make_card(
     splits: Sequence[Split],
     lang: str | None,
     duplicate_labels: Collection[str] = (),
+    remarks: Sequence[str] = (),
     tokens: TokensOnCard | None = None,
 ) -> str:
     """Return the text of the card.
 
     `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
-    duplicates; `tokens`: of an output of token ids.
+    duplicates; `remarks`: sentences on steps that were left out; `tokens`: of an output of token ids.
     """
-    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == DESCRIBE), {})
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
@@ -99,6 +101,7 @@ def make_card(
         "|---|---|---|---|",
         *_rules(ledger, rules),
         "",
+        *(f"{remark}.\n" for remark in remarks),
     ]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
     for title, counts in (("Languages", languages), ("Licences", licences)):
@@ -147,7 +150,7 @@ def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     rows, listed = [], set()
     for rule in rules:
         key = (rule.stage, rule.name)
-        limits = ", ".join(f"{k} {v}" for k, v in rule.limits.items() if v is not None)
+        limits = ", ".join(f"{rule.parameter(k)} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
             rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
             listed.add(key)
@@ -197,7 +200,7 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     text_field: str = "text"
     language_fields: Sequence[str] = ("language",)
-    name: str = "describe"
+    name: str = DESCRIBE
 
     def inputs(self) -> Any:
         return ["data"], [self.text_field]

@@ -10,7 +10,7 @@ from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Mix, Source, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.result import CurationResult
-from tamis.curation.steps import Deduplication, Step
+from tamis.curation.steps import Deduplication, LeftOut, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
@@ -19,6 +19,7 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Writer
+from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import ArrowWriter
 from tamis.stages.text.tokens.options import TokenOptions
 from tamis.stages.text.tokens.stages import IDENTITY, IDS, TokenFileWriter, Tokenize
@@ -33,13 +34,15 @@ _WHO = "Curation"
 class Curation:
     """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
-    Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines. `input_path`: a folder, a
-    glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the format of the input
-    or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the last step is a writer. `shard_size`: files
-    of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a
-    seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`, several inputs with a
-    weight, max_documents or upsample each. `tokens`: token ids instead of documents (`TokenOptions`). `run()` runs all
-    passes, and resumes where it was stopped.
+    Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines, RepeatedPassages,
+    Decontaminate. `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a
+    folder, written in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the
+    last step is a writer. `shard_size`: files of about this size before compression. `split`:
+    "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md that describes the
+    data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `tokens`:
+    token ids instead of documents (`TokenOptions`). `left_out`: steps of the recipe that cannot run here; they belong
+    to the identity of the run, and summary, report and card name them. `run()` runs all passes, and resumes where it
+    was stopped.
     """
 
     def __init__(
@@ -54,9 +57,10 @@ class Curation:
         shuffle: int | bool | None = None,
         card: bool = True,
         sources: Sequence[Source | Mapping[str, Any]] | None = None,
+        left_out: Sequence[LeftOut] = (),
         tokens: TokenOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.left_out = name, tuple(left_out)
         self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens)
         remaining = list(steps)
         self.sources = [] if sources is None else sources_of(sources)
@@ -65,6 +69,9 @@ class Curation:
                 raise UsageError(f"{_WHO}: give input_path or sources, not both")
             input_path = [s.path for s in self.sources]
         self._reader = self._take_reader(remaining, input_path)
+        if isinstance(self._reader, DocumentReader):  # a step like any other: what it makes is kept for later passes
+            self._reader, extraction = self._reader.taking_extraction()
+            remaining = [*extraction, *remaining]
         self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []

@@ -152,6 +152,7 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split], numbe
         splits,
         _language(run.curation),
         written.duplicate_labels,
+        [str(step) for step in run.curation.left_out],
         _tokens_of(run.curation.writing.tokens, numbers),
     )
     files.write_text(path, text + "\n")

@@ -33,6 +33,7 @@ from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.progress import Progress
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
@@ -42,7 +43,6 @@ from tamis.engine.schema import Manifest, StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
 from tamis.stages.text.tokens.stages import Tokenize
@@ -102,6 +102,7 @@ class CurationRun:
         runners = [*(group.workflow.runner for group in self.groups), self.runner]
         result.leaks = [leak for runner in runners for leak in runner.leaks]
         result.alerts = summary_of(self.session.watch)
+        result.left_out = [str(step) for step in self.curation.left_out]
         return result
 
     def _run_passes(self) -> CurationResult:
@@ -142,7 +143,7 @@ class CurationRun:
         self._check_counts(written, summaries)
         self._keep_duplicates()
         self._keep_scores()
-        self._keep_histograms()
+        self._complete_manifest()
         output_files = finish_output(self, written)
         facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
         if self.curation.writing.tokens is not None:
@@ -253,8 +254,10 @@ class CurationRun:
         stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
         sources = self.curation.sources
         job = make_job("", stages, on_cluster=self.session.is_cluster)
+        left_out = [step.name for step in self.curation.left_out]
         return {
             "steps": [s.name for s in steps],
+            **({"left_out": left_out} if left_out else {}),
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
             "deduplications": {group.name: group.workflow.passes.identity for group in self.groups},
             "writing": {
@@ -271,7 +274,14 @@ class CurationRun:
         now = json.loads(json.dumps(now))
         if earlier is None or earlier == now or (not self.has_commits() and self.output.read_record() is None):
             return
-        if earlier.get("steps") != now["steps"]:
+        if (before := earlier.get("left_out", [])) != (left_out := now.get("left_out", [])):
+            names = sorted({*before, *left_out} - ({*before} & {*left_out}))
+            changed = (
+                f"{', '.join(map(repr, names))} was left out by "
+                + ("only one of them" if before and left_out else f"the {'earlier' if before else 'present'} one alone")
+                + ", because a package that it needs is not installed everywhere"
+            )
+        elif earlier.get("steps") != now["steps"]:
             changed = (
                 f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones "
                 "resumes it (presets may change from version to version)"
@@ -370,18 +380,19 @@ class CurationRun:
                     os.makedirs(target, exist_ok=True)
                     files.move(os.path.join(folder, file), os.path.join(target, f"{name}-{file}"))
 
-    def _keep_histograms(self) -> None:
-        """Add the distributions of scores that only earlier passes saw to those of the last pass."""
+    def _complete_manifest(self) -> None:
+        """Add what the last pass did not see: distributions of scores of earlier passes, and steps left out."""
         run = self.output.run
         manifest = run.read_manifest()
-        if not self.groups or manifest is None:
+        if manifest is None or not (self.groups or self.curation.left_out):
             return
-        known = {(table["stage"], table["name"]) for table in manifest.histograms}
+        manifest.remarks = [str(step) for step in self.curation.left_out]
+        tables = {(table["stage"], table["name"]) for table in manifest.histograms}
         for group in self.groups:
             earlier = RunDir(os.path.join(group.workflow.work.path, "keys-0")).read_manifest() or Manifest()
             for table in earlier.histograms:
-                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in known:
-                    known.add(key)
+                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in tables:
+                    tables.add(key)
                     manifest.histograms.append(table)
         run.write_manifest(manifest)
         database = RunDatabase(os.path.join(run.path, "run.sqlite"))

@@ -6,14 +6,27 @@ Parameters and defaults are those of the workflows that run by themselves (tamis
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import EXACT, FUZZY, LINES, DedupKind
+from tamis.dedup.kinds import CONTAMINATION, EXACT, FUZZY, LINES, SUBSTRINGS, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
+from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A step that a recipe marks as optional, and that needs a package which is not installed."""
+
+    name: str
+    install: str
+
+    def __str__(self) -> str:
+        return f"step {self.name!r} is left out: it needs a package that is not installed ({self.install})"
 
 
 class Deduplication:
@@ -125,6 +138,61 @@ class DuplicateLines(Deduplication):
         from tamis.dedup.lines.stages import CutUnits
 
         return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field, name=self.name)
+
+
+@dataclass
+class Decontaminate(Deduplication):
+    """What documents share with evaluation sets is dropped or cut. See DecontaminationWorkflow."""
+
+    against: Any = None
+    text_field: str = "text"
+    fields: Sequence[str] = ()
+    words: int = 13
+    short_words: int = 8
+    min_words: int | None = None
+    min_share: float | str = 0.0
+    common: float | int | str | None = "0.01%"
+    action: str = "drop"
+    min_left_chars: int = 1
+    max_source_loss: float | str = 0.95
+    name: str = "decontaminate"
+
+    kind = CONTAMINATION
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths)
+        stage.name = self.name
+        return stage
+
+
+@dataclass
+class RepeatedPassages(Deduplication):
+    """Passages that occur more than once are cut out. See SubstringDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    min_bytes: int = 500
+    keep: str = "first"
+    remove: str = "span"
+    normalize_text: str = "none"
+    edges: str = "characters"
+    min_left_chars: int = 1
+    cut_field: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "cut_repeated_passages"
+
+    kind = SUBSTRINGS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.remove == "nothing":
+            raise UsageError(
+                f"{self.name}: a curation removes; leave the step out, or count passages with: "
+                "tamis dedup substrings --remove nothing"
+            )
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)
+        return stage
 
 
 def _mode(normalize_text: bool | str) -> str:

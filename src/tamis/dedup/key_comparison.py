@@ -77,6 +77,8 @@ class KeyComparison:
         `everything`: in one pass, as shards do it.
         """
         passes, state = workflow.passes, workflow.work.state
+        if passes.prepare is not None:
+            return passes.prepare(workflow)
         if passes.choose is None:
             return passes.keys
         chosen = state.band_choice.read()
@@ -179,7 +181,7 @@ class KeyComparison:
         pins = state.index_pins.read()
         paths = state.all_paths_file if pins is not None and pins.pins else state.paths_file
         remove: ProcessingStage[Any, Any] = (
-            passes.remove(table)
+            passes.remove(table, state.paths_file)
             if passes.remove is not None
             else RemoveDuplicates(table, paths, threshold=passes.threshold)
         )

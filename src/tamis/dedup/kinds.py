@@ -27,7 +27,8 @@ class DedupKind:
     first pass writes for each document, in plans. `step`: the name of its step in recipes, a class of
     `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `has_index`: it
     can be compared with an index. `changes_text`: duplicates are cut out of documents. `decided_with`: a kind that the
-    same keys decide, too, where its step comes just before.
+    same keys decide, too, where its step comes just before. `is_deduplication`: documents are compared with each other,
+    by a command of `tamis dedup`.
     """
 
     name: str  # of the command; begins the names of the files that it writes
@@ -40,6 +41,7 @@ class DedupKind:
     has_index: bool = False
     changes_text: bool = False
     decided_with: str = ""
+    is_deduplication: bool = True
     figures: ShippedFigures = field(default_factory=ShippedFigures)
 
 
@@ -74,6 +76,15 @@ LINES = DedupKind(
     keys="a hash per line",
     changes_text=True,
 )
+SUBSTRINGS = DedupKind(
+    name="substrings",
+    title="substring deduplication",
+    summary="Passages that occur more than once, anywhere in a text, are cut out of documents.",
+    workflow="SubstringDeduplicationWorkflow",
+    step="repeated_passages",
+    keys="hashes of some of its k-grams",
+    changes_text=True,
+)
 SEMANTIC = DedupKind(
     name="semantic",
     title="semantic deduplication",
@@ -81,5 +92,16 @@ SEMANTIC = DedupKind(
     workflow="SemanticDeduplicationWorkflow",
     keys="a vector",
 )
+CONTAMINATION = DedupKind(
+    name="contamination",
+    title="decontamination",
+    summary="Documents that share runs of words with evaluation sets are dropped, or these runs are cut.",
+    workflow="DecontaminationWorkflow",
+    step="decontaminate",
+    keys="its overlaps with evaluation sets",
+    changes_text=True,
+    is_deduplication=False,
+    figures=ShippedFigures(mb_per_s=70.0, start_s=3.5),
+)
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC)}
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION)}

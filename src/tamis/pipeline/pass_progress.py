@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tamis.backends.progress import ProgressDisplay
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run_record import PassRecord
 from tamis.sizes import format_size
 from tamis.terminal import clock, printable
 
-Progress = Callable[[dict[str, Any]], None]
-
 PASSES = {
+    "evaluation": "indexing evaluation sets",
     "keys": "reading documents, making keys",
     "decision": "deciding which ones go",
     "texts": "collecting the texts to be compared",
@@ -31,7 +31,16 @@ PASSES = {
     "packing": "putting the output together: size of files, splits, order",
     "scores": "collecting scores of earlier passes",
 }
-WEIGHTS = {"decision": 0.2, "texts": 0.5, "removal": 0.6, "index": 0.1, "packing": 0.3, "scores": 0.05, "ids": 0.5}
+WEIGHTS = {
+    "evaluation": 0.1,
+    "decision": 0.2,
+    "texts": 0.5,
+    "removal": 0.6,
+    "index": 0.1,
+    "packing": 0.3,
+    "scores": 0.05,
+    "ids": 0.5,
+}
 """How much work a pass is expected to be, in units of a first pass over the input; 1 where it is not named here."""
 _AGAIN_WEIGHT = 0.7  # of a further pass that makes keys
 
@@ -74,10 +83,10 @@ def show_passes(quiet: bool) -> Iterator[Progress]:
     with contextlib.ExitStack() as stack:
         now: list[Any] = ["", None]
 
-        def show(state: dict[str, Any]) -> None:
+        def show(state: ProgressState) -> None:
             if state.get("phase") == "opened" or "error" in state:  # nothing new; failures are raised as exceptions
                 return
-            label = str(state.get("pass", ""))
+            label = str(state.get("pass_label", ""))
             if now[1] is None or label != now[0]:
                 stack.close()
                 now[:] = [label, stack.enter_context(ProgressDisplay(quiet))]

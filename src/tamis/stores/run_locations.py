@@ -75,17 +75,17 @@ def fetch_run_dir(output: str) -> str:
     if not is_bucket(output):
         return folder
     run = os.path.join(folder, RUN_DIRECTORY)
-    is_there = os.path.exists(os.path.join(run, "plan.json"))
+    is_local = os.path.exists(os.path.join(run, "plan.json"))
     try:
-        if not is_there or not files.is_held(os.path.join(run, "lock")):
-            _bring(output, run, is_there)
+        if not is_local or not files.is_held(os.path.join(run, "lock")):
+            _bring(output, run, is_local)
     except TamisError:  # the store does not answer: what is here is shown
-        if not is_there:
+        if not is_local:
             raise
     return folder
 
 
-def _bring(output: str, run: str, is_there: bool) -> None:
+def _bring(output: str, run: str, is_local: bool) -> None:
     """Fetch files of the run directory that changed since they were fetched last."""
     from tamis.stores.s3 import Bucket
 
@@ -93,7 +93,7 @@ def _bring(output: str, run: str, is_there: bool) -> None:
     bucket, start = Bucket(name), f"{prefix}/{RUN_DIRECTORY}/"
     remote = {key: o for o in bucket.objects(start) if _is_shown(key := o.key[len(start) :])}
     fetched = _fetched(run)
-    if is_there and not fetched and not _was_finished_elsewhere(bucket, remote.get("manifest.json"), run):
+    if is_local and not fetched and not _was_finished_elsewhere(bucket, remote.get("manifest.json"), run):
         return  # a run of this machine: what it knows of itself is newer than what it has sent
     for key, item in remote.items():
         path = os.path.join(run, key)

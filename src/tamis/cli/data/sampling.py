@@ -1,7 +1,8 @@
 """Statistics of data files from a bounded sample, for `tamis inspect`; no printing here.
 
 JSONL: the head of the file and, where it can be entered anywhere (uncompressed), a few further places chosen by a fixed
-seed. Parquet: the first rows of a few row groups. Memory: one sampled piece at a time (at most the sample size).
+seed. Parquet: the first rows of a few row groups. WARC: the first records. Memory: one sampled piece at a time (at most
+the sample size).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tamis.errors import FormatError
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.registry import codecs_of, suffixes, table_format, table_name
+from tamis.formats.registry import codecs_of, record_format, record_name, suffixes, table_format, table_name
+from tamis.formats.whole_file import MAX_RECORD_BYTES
 from tamis.stores.opening import open_buffered
 
 SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
@@ -153,7 +155,7 @@ def take_sample(
             continue
         before = sample.n_documents
         try:
-            look = _sample_rows if table_name(path) else _sample_lines
+            look = _sample_rows if table_name(path) else _sample_records if record_name(path) else _sample_lines
             look(file_sample, sample, share_bytes)
         except FormatError as exc:
             file_sample.fault = str(exc)
@@ -166,8 +168,8 @@ def take_sample(
 def _format(path: str) -> str:
     if name := table_name(path):
         return name
-    codec = codec_of(path)
-    return f"jsonl.{codec}" if codec else "jsonl"
+    codec, name = codec_of(path), record_name(path) or "jsonl"
+    return f"{name}.{codec}" if codec else name
 
 
 def _sample_lines(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
@@ -236,6 +238,27 @@ def _sample_stream(file_sample: FileSample, sample: DataSample, share_bytes: int
     elif file_sample.sampled_bytes and consumed_bytes:
         readable_bytes = decoded_bytes if file_sample.fault else decoded_bytes * file_sample.size_bytes / consumed_bytes
         file_sample.n_documents = round(n_found / file_sample.sampled_bytes * readable_bytes)
+
+
+def _sample_records(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
+    """Take the documents at the beginning of a file of records."""
+    records = record_format(file_sample.path)
+    assert records is not None
+    before = sample.n_documents
+    with open_buffered(file_sample.path) as raw:
+        decoded, scan = records.first_documents(raw, file_sample.path, share_bytes, MAX_RECORD_BYTES)
+        is_whole = next(iter(scan), None) is None
+    assert decoded.table is not None
+    for row in decoded.table.to_pylist():
+        sample.add_document(row)
+    for _, frame in decoded.bad:
+        sample.add_bad(file_sample.path, frame.offset, frame.length, frame.reason)
+    file_sample.sampled_bytes, n = decoded.table.nbytes, sample.n_documents - before
+    file_sample.is_exact = is_whole
+    if is_whole:
+        file_sample.n_documents = n
+    elif scan.stored_offset:  # in a single compressed member, how far it was read is not known
+        file_sample.n_documents = round(n * file_sample.size_bytes / scan.stored_offset)
 
 
 def _use_lines(

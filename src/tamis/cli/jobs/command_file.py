@@ -93,11 +93,11 @@ def secret_names(overrides: Mapping[str, str]) -> set[str]:
 
     An override is a secret by its name, or because a stage (or a sink) has such a value under the name of a secret.
     """
-    known = secrets.known()
+    values = secrets.known()
     return {
         name
         for name, value in overrides.items()
-        if secrets.kind_of(name.rpartition(".")[2]) or _SINK.fullmatch(name) or any(s in value for s in known)
+        if secrets.kind_of(name.rpartition(".")[2]) or _SINK.fullmatch(name) or any(s in value for s in values)
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +19,7 @@ from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
+    from tamis.engine.progress import Progress, ProgressState
 
 
 def curate(
@@ -187,12 +187,12 @@ def execute(request: Request) -> dict[str, Any]:
 class _SaveFirst:
     """Shows states of progress. At the first one the output belongs to this call, and the command is saved there."""
 
-    show: Callable[[dict[str, Any]], None]
+    show: Progress
     request: Request
     run_dir: str
     is_saved: bool = False
 
-    def __call__(self, state: dict[str, Any]) -> None:
+    def __call__(self, state: ProgressState) -> None:
         if not self.is_saved:
             command_file.save(self.request, self.run_dir)
             self.is_saved = True
@@ -210,6 +210,7 @@ def described(result: CurationResult) -> dict[str, Any]:
         "deduplications": result.deduplications,
         "passes": [asdict(p) for p in result.record.passes] if result.record is not None else [],
         "scratch_bytes": result.scratch_bytes,
+        "left_out": result.left_out,
     }
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
@@ -223,6 +224,7 @@ def described(result: CurationResult) -> dict[str, Any]:
 def print_result(about: dict[str, Any]) -> None:
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
+    from tamis.curation.card import DESCRIBE
     from tamis.sizes import format_size
 
     if about["status"] == "shard":
@@ -240,9 +242,15 @@ def print_result(about: dict[str, Any]) -> None:
         moved = (
             f", read {read}, wrote {written}" if curation_pass["read_bytes"] or curation_pass["written_bytes"] else ""
         )
-        lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
+        lines.append(f"{curation_pass['title'] or curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
-    print_summary(about, [*_token_lines(about), *lines, scratch, *alert_lines(about.get("alerts"))])
+    left_out = [f"warning: {sentence}" for sentence in about["left_out"]]
+    # The stage that counts for the card drops nothing.
+    stages = [stage for stage in about["stages"] if stage["name"] != DESCRIBE]
+    print_summary(
+        {**about, "stages": stages},
+        [*_token_lines(about), *lines, scratch, *left_out, *alert_lines(about.get("alerts"))],
+    )
 
 
 def _token_lines(about: dict[str, Any]) -> list[str]:

@@ -38,7 +38,7 @@ from tamis.engine.schema import (
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.errors import RunConflict, StoreError
 from tamis.stores.run_locations import RUN_DIRECTORY
-from tamis.stores.s3 import Bucket, Taken, check_conditions
+from tamis.stores.s3 import Bucket, NameTaken, check_conditions
 from tamis.stores.uploads import Upload, put_file, send
 from tamis.stores.urls import output_url, split_s3
 
@@ -254,7 +254,7 @@ class BucketOutput:
         data = b"".join(line_of(r) for r in [WriterRecord(os.urandom(12).hex()), *records])
         try:
             self.bucket.put_new(key, data)
-        except Taken:
+        except NameTaken:
             self._lost = True
             raise StoreError(
                 f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the "
@@ -269,7 +269,7 @@ class BucketOutput:
             upload = _upload_of(file)
             try:
                 self.bucket.complete(self._key_of(file), upload.id, upload.parts, upload.mark)
-            except Taken as exc:
+            except NameTaken as exc:
                 raise StoreError(
                     f"{exc} is there already, and Tamis did not write it; move it away, then the same command goes on"
                 ) from None
@@ -300,8 +300,8 @@ class BucketOutput:
                 return
             there, meant = self.bucket.head(self._key(name)), other.bucket.head(source)
             if there is None or meant is None or (there.size, there.mark) != (meant.size, meant.mark):
-                raise Taken(name)
-        except Taken:
+                raise NameTaken(name)
+        except NameTaken:
             raise RunConflict(
                 f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes "
                 "on"

@@ -267,10 +267,10 @@ class RunDir(files.Closing):
             return
         for name in names:
             path = os.path.join(self.path, name)
-            found = [(name, path)] if os.path.isfile(path) else []
+            outputs = [(name, path)] if os.path.isfile(path) else []
             if os.path.isdir(path):
-                found = [(f"{name}/{n}", os.path.join(path, n)) for n in sorted(os.listdir(path))]
-            for key, file in found:
+                outputs = [(f"{name}/{n}", os.path.join(path, n)) for n in sorted(os.listdir(path))]
+            for key, file in outputs:
                 self.remote.keep_file(key, file)
 
     def bring_files(self, *names: str) -> None:

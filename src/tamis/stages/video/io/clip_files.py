@@ -83,13 +83,13 @@ class ClipFilesStage(VideoStage):
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Remove the half-written files of workers that an earlier call lost."""
-        self._remove_left()
+        self._remove_unfinished()
 
     def teardown(self) -> None:
         """Remove the half-written files of workers that were killed during this run."""
-        self._remove_left()
+        self._remove_unfinished()
 
-    def _remove_left(self) -> None:
+    def _remove_unfinished(self) -> None:
         """Remove the half-written files of killed workers.
 
         Files that other nodes and shards are writing here at the moment are not removed.
@@ -101,7 +101,7 @@ class ClipFilesStage(VideoStage):
         for top in folders:
             for folder, _, names in os.walk(top):
                 for name in names:
-                    if _is_left(name):
+                    if _is_unfinished(name):
                         files.remove(os.path.join(folder, name))
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
@@ -115,12 +115,12 @@ class ClipFilesStage(VideoStage):
         written = _Written(self.output_path, self.max_workers)
         try:
             results = [self._row_or_fault(row, written) for row in plain_rows(batch)]
-            batch, made = good_rows(self, batch, results)
-            for row in made:
-                self._beside(row, written)
-            self._videos(made, written)
+            batch, files = good_rows(self, batch, results)
+            for row in files:
+                self._write_sidecars(row, written)
+            self._videos(files, written)
             if "embeddings" in self.parts:
-                self._embeddings(made, written)
+                self._embeddings(files, written)
             written.publish()
         finally:
             written.clean()
@@ -129,12 +129,12 @@ class ClipFilesStage(VideoStage):
             ("clip_bytes", pa.int64()),
             ("clip_sha256", pa.large_string()),
         ):
-            batch = batch.with_column(name, pa.array([row[name] for row in made], kind))
+            batch = batch.with_column(name, pa.array([row[name] for row in files], kind))
         if "previews" in self.parts:  # written: the table need not hold them, too
             batch = batch.drop_columns([PREVIEW])
-        self._log_metrics({"clips_written": len(made), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in made)})
+        self._log_metrics({"clips_written": len(files), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in files)})
         if self.log_stats or self.verbose:
-            print(f"{self.name}: {len(made)} clips written, {len(results) - len(made)} damaged", flush=True)
+            print(f"{self.name}: {len(files)} clips written, {len(results) - len(files)} damaged", flush=True)
         return batch
 
     def _row_or_fault(self, row: dict[str, Any], written: _Written) -> dict[str, Any] | VideoFault:
@@ -177,7 +177,7 @@ class ClipFilesStage(VideoStage):
             "clip_sha256": digest,
         }
 
-    def _beside(self, row: dict[str, Any], written: _Written) -> None:
+    def _write_sidecars(self, row: dict[str, Any], written: _Written) -> None:
         """Write the metadata of a clip, as JSON, and its preview."""
         if "previews" in self.parts:
             name = f"{row['first_frame']}_{row['end_frame']}.webp"
@@ -281,7 +281,7 @@ def _writer() -> str:
     return f"{machine}-{os.getpid()}"
 
 
-def _is_left(name: str) -> bool:
+def _is_unfinished(name: str) -> bool:
     """Return True if a file was begun on this machine by a process that is gone."""
     ending = _ENDING.search(name) if name.startswith(".") else None
     return ending is not None and ending[1] == _writer().partition("-")[0] and not meter.is_alive(int(ending[2]))
