@@ -46,7 +46,8 @@ def start(folder: Path, out: Path, settings: tuple[str, str, str]) -> subprocess
     options += ["--shuffle", "5", "--split", "train=90,validation=10", "--shard-size", "100kB"]
     options += ["--memory", memory, "--workers", workers, "--blocksize", blocksize, "--quiet"]
     command = [sys.executable, "-m", "tamis.cli.start", "tokenize", str(folder / "in"), str(out), *options]
-    return subprocess.Popen(command, env=env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(folder / "log", "ab") as log:
+        return subprocess.Popen(command, env=env(), stdout=subprocess.DEVNULL, stderr=log)
 
 
 def contents(out: Path) -> dict[str, bytes]:
@@ -75,7 +76,7 @@ def test_killed_at_any_moment_the_same_bytes_come_out(tmp_path: Path) -> None:
                 run.wait()
                 n_killed += 1
                 continue
-            assert code == 0
+            assert code == 0, (tmp_path / "log").read_text()[-3000:]
             break
         assert contents(out) == whole
         assert sorted(p.name for p in out.iterdir()) == sorted([*whole, "README.md", "_tamis"])
