@@ -129,7 +129,7 @@ class ByteLevelTokenizer:
         if not which.size:
             return data, segments
         texts = [
-            np.frombuffer(self._nfc(bytes(data[a:b]).decode()).encode(), np.uint8)
+            np.frombuffer(self._nfc(bytes(data[a:b]).decode("utf-8", "replace")).encode(), np.uint8)
             for a, b in zip(segments.starts[which].tolist(), segments.ends[which].tolist(), strict=True)
         ]
         sizes = np.array([text.size for text in texts], np.int64)
