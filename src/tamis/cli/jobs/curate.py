@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
-from tamis.stores.urls import absolute
+from tamis.stores.urls import absolute, is_remote
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
@@ -80,6 +81,8 @@ def curate(
     from tamis.curation.writing import make_writing
 
     make_writing(format_, shard_size, split, shuffle)  # so that a mistake is reported as one of the option
+    if not is_remote(source) and not set("*?[") & set(source) and not os.path.lexists(source):
+        raise UsageError(f"no such input: {source}")  # not as one of the preset, which does not name it
     writing = {
         "format": format_,
         "shard_size": shard_size,
