@@ -16,7 +16,7 @@ from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
-from tamis.stores.urls import absolute
+from tamis.stores.urls import absolute, is_remote
 from tamis.yaml_text import read_text
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def curate(
     elif sequence_length is not None or packing is not None or end_token is not None:
         raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
     make_writing(format_, shard_size, split, shuffle, tokens=tokens or None)  # a mistake is one of the option
+    if not is_remote(source) and not set("*?[") & set(source) and not os.path.lexists(source):
+        raise UsageError(f"no such input: {source}")  # not as one of the preset, which does not name it
     writing = {
         "format": format_,
         "shard_size": shard_size,
