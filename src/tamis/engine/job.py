@@ -82,6 +82,11 @@ class Job:
         return self.partitioning is not None and self.partitioning.files_per_partition is not None
 
     @property
+    def takes_all_files(self) -> bool:
+        """Whether a stage must get all files of the input in one task."""
+        return self.reader is None and any(stage.traits.takes_all_files for stage in self.stages)
+
+    @property
     def tasks_together(self) -> int:
         """How many partitions stages of the first segment want in one call of `process_batch`."""
         first = self.segments[0] if self.segments else Segment(0, 0, Resources())
