@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import CONTAMINATION, EXACT, FUZZY, LINES, DedupKind
+from tamis.dedup.kinds import CONTAMINATION, EXACT, FUZZY, LINES, SUBSTRINGS, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
+from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 
 
@@ -159,8 +160,38 @@ class Decontaminate(Deduplication):
     kind = CONTAMINATION
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
-        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table)
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths)
         stage.name = self.name
+        return stage
+
+
+@dataclass
+class RepeatedPassages(Deduplication):
+    """Passages that occur more than once are cut out. See SubstringDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    min_bytes: int = 500
+    keep: str = "first"
+    remove: str = "span"
+    normalize_text: str = "none"
+    edges: str = "characters"
+    min_left_chars: int = 1
+    cut_field: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "cut_repeated_passages"
+
+    kind = SUBSTRINGS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.remove == "nothing":
+            raise UsageError(
+                f"{self.name}: a curation removes; leave the step out, or count passages with: "
+                "tamis dedup substrings --remove nothing"
+            )
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)
         return stage
 
 

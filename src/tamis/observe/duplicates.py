@@ -126,6 +126,8 @@ def found_only(output: str, document: str) -> Pair | None:
             table = parquet.open_file(part).read(use_threads=False)
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{part} cannot be read: {exc}") from None
+        if "similarity" not in table.column_names:  # of repeated lines or passages, which are parts of documents
+            continue
         mask = pc.equal(table["id"], document)
         if name and offset_of(place) is not None:
             here = pc.ends_with(table["path"].cast(pa.large_string()), path_text(name).removeprefix("file://"))

@@ -69,6 +69,7 @@ def _record_at(path: str, position: int) -> bytes | None:
 
 MAX_CHARS = 300
 _READ_BYTES = 1 << 16
+_MAX_DECODED = 32 << 20  # of a compressed file that is decoded up to a record
 _NAMES = ("text", "content", "raw_content", "body")  # looked for first; otherwise the longest text of the record
 
 
@@ -85,6 +86,19 @@ def excerpt(path: str, offset: int) -> str:
     except OSError:  # gone since, or no longer to be read
         return ""
     return beginning(data)
+
+
+def text_at(path: str, offset: int, field: str) -> str | None:
+    """Return a text of the record at an offset of a JSONL file; None if it cannot be read at once."""
+    name = path.removeprefix("file://")
+    if ".jsonl" not in os.path.basename(name) or "://" in name or offset < 0:
+        return None
+    if not name.endswith(".jsonl") and os.path.getsize(name) > _MAX_DECODED:
+        return None
+    line = line_at(name, offset)
+    record = json.loads(line.decode("utf-8", "replace")) if line is not None else None
+    value = record.get(field) if isinstance(record, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def beginning(data: bytes) -> str:

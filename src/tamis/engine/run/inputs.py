@@ -13,7 +13,7 @@ from tamis import files as own_files
 from tamis.engine.job import Job
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import own_run_dir
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.listing import FileList, check_named, list_files
 from tamis.formats.registry import TABLES, is_stream, is_table

@@ -40,6 +40,7 @@ from tamis.tasks import DocumentBatch
 
 _SALT = 0x73616D706C6573  # keys of samples have nothing to do with those by which documents are chosen otherwise
 _GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}
+_FIELDS = [name for names in _GROUPS.values() for name in names]
 _MAX_READ = 100_000  # characters of a text that are looked at
 _BEFORE_MARK = 200  # characters of an excerpt before the first mark
 _NO_LIMIT = 1 << 63
@@ -86,6 +87,7 @@ class SampleCollector:
             if not len(chosen):
                 continue
             texts = _column(batch, self._field, rows[chosen], with_text[chosen])
+            facts = _facts_of(batch, rows[chosen])
             for i, k in enumerate(chosen.tolist()):
                 text = texts[i] if texts[i] is None else self._without_secrets(texts[i] or "")
                 value = None if note.values is None else note.values[at[k]]
@@ -98,7 +100,7 @@ class SampleCollector:
                     distance if distance is not None and distance < np.inf else None,
                 )
                 marks = self._evidence(stage, note.reason, text) if text is not None else []
-                self._add(batch, int(rows[k]), int(keys[k]), Outcome.DROPPED, places, text, None, about, marks)
+                self._add(facts[i], int(keys[k]), Outcome.DROPPED, text, None, about, marks)
 
     def note_written(self, batches: Sequence[DocumentBatch]) -> None:
         """Choose among documents that are written."""
@@ -129,16 +131,18 @@ class SampleCollector:
             differ = may_differ[rows]
             texts = _column(batch, self._field, rows, differ | needs_text)
             befores = _texts_before(batch, self._field, rows, differ)
-            for row, text, before in zip(rows.tolist(), texts, befores, strict=True):
+            chosen: list[tuple[int, Outcome, bool]] = []
+            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, befores, strict=True)):
                 outcome = Outcome.CHANGED if before is not None and before != text else Outcome.KEPT
-                key = int(keys[row])
-                if has_text := text is not None and room[outcome] > 0 and key <= limits[outcome]:
+                if has_text := text is not None and room[outcome] > 0 and int(keys[row]) <= limits[outcome]:
                     room[outcome] -= 1
-                if not has_text and not in_all[row]:
-                    continue
+                if has_text or in_all[row]:
+                    chosen.append((i, outcome, has_text))
+            facts = _facts_of(batch, rows[[i for i, _, _ in chosen]])
+            for fact, (i, outcome, has_text) in zip(facts, chosen, strict=True):
                 is_shown = has_text and outcome is Outcome.CHANGED
-                text_before = self._without_secrets(before or "") if is_shown else None
-                self._add(batch, row, key, outcome, places, text if has_text else None, text_before, _NOTHING, [])
+                before = self._without_secrets(befores[i] or "") if is_shown else None
+                self._add(fact, int(keys[rows[i]]), outcome, texts[i] if has_text else None, before, _NOTHING, [])
 
     def write(self, base: str) -> list[StagedFile]:
         """Write the staged file of what was chosen; nothing if that is nothing."""
@@ -195,25 +199,22 @@ class SampleCollector:
 
     def _add(
         self,
-        batch: DocumentBatch,
-        row: int,
+        fact: _Facts,
         key: int,
         outcome: Outcome,
-        places: tuple[Array, Array],
         text: str | None,
         before: str | None,
         about: _About,
         marks: Sequence[tuple[int, int]],
     ) -> None:
-        only = np.array([row])
         self._selection.add(
             Sample(
                 key,
                 outcome,
-                int(places[0][row]),
-                int(places[1][row]),
-                _plain(batch.column_of(ID_FIELD, only)),
-                int(record_bytes(batch.take(only))[0]),
+                fact.file,
+                fact.offset,
+                fact.id,
+                fact.n_bytes,
                 about.stage,
                 about.rule,
                 about.value,
@@ -221,18 +222,38 @@ class SampleCollector:
                 about.distance,
                 None if text is None else excerpt_of(text, marks),
                 None if before is None else excerpt_of(before, []),
-                self._groups(batch, only),
+                fact.groups,
             )
         )
 
-    def _groups(self, batch: DocumentBatch, only: Array) -> dict[str, str]:
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is stored of a document besides its text."""
+
+    file: int
+    offset: int
+    id: str
+    n_bytes: int
+    groups: dict[str, str]
+
+
+def _facts_of(batch: DocumentBatch, rows: Array) -> list[_Facts]:
+    """Return the facts of some documents; a field is read of all of them at once."""
+    if not len(rows):
+        return []
+    places = batch.places()
+    columns = {name: _plain(batch.column_of(name, rows)) for name in (ID_FIELD, *_FIELDS)}
+    facts = []
+    for i, n_bytes in enumerate(record_bytes(batch.take(rows)).tolist()):
         groups = {}
         for group, names in _GROUPS.items():
-            for name in names:
-                if value := _plain(batch.column_of(name, only)):
-                    groups[group] = _domain(value) if group == "domain" else value
-                    break
-        return {name: value for name, value in groups.items() if value}
+            value = next((columns[name][i] for name in names if columns[name][i]), "")
+            if value := _domain(value) if group == "domain" else value:
+                groups[group] = value
+        file, offset = int(places[0][rows[i]]), int(places[1][rows[i]])
+        facts.append(_Facts(file, offset, columns[ID_FIELD][i], n_bytes, groups))
+    return facts
 
 
 @dataclass(frozen=True)
@@ -329,12 +350,16 @@ def _shown(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value, default=str))[:1000]
 
 
-def _plain(column: Any) -> str:
-    """Return the value of a column of one row as text: "" if it is neither a text nor a number."""
+def _plain(column: Any) -> list[str]:
+    """Return the values of a column as texts: "" where they are neither a text nor a number."""
     try:
-        value = column.to_pylist()[0]
+        values = column.to_pylist()
     except (ValueError, OverflowError):  # one that Python does not have
-        return ""
+        return [""] * len(column)
+    return [_name(value) for value in values]
+
+
+def _name(value: Any) -> str:
     is_name = isinstance(value, (str, int)) and not isinstance(value, bool)
     return str(value)[:200].encode("utf-8", "replace").decode() if is_name else ""
 

@@ -34,6 +34,19 @@ class TokenLists(NamedTuple):
     offsets: Array
 
 
+def with_ends(lists: TokenLists, end: int) -> TokenLists:
+    """Return the same lists with one more id at the end of each."""
+    ids, offsets = lists
+    n_rows = len(offsets) - 1
+    longer = np.empty(len(ids) + n_rows, np.int32)
+    is_end = np.zeros(len(longer), bool)
+    new = offsets + np.arange(n_rows + 1)
+    is_end[new[1:] - 1] = True
+    longer[is_end] = end
+    longer[~is_end] = ids
+    return TokenLists(longer, new)
+
+
 class ByteLevelTokenizer:
     """A byte-level BPE tokenizer, encoded by kernels."""
 
@@ -190,6 +203,14 @@ class Tokenizer:
         except KeyError:
             known = ", ".join(sorted(name for name in self._special if name)[:10]) or "none"
             raise UsageError(f"tokenizer {self.name}: {content!r} is no special token of it; it has {known}") from None
+
+
+def kernel_of(text: str | bytes) -> ByteLevelTokenizer | None:
+    """Return a tokenizer from the contents of a tokenizer.json if kernels can encode its texts, else None."""
+    try:
+        return ByteLevelTokenizer(read_json(text))
+    except NotUnderstood:
+        return None
 
 
 def of_json(text: str | bytes) -> tuple[ByteLevelTokenizer | LibraryTokenizer, str]:
