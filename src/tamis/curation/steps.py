@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import CONTAMINATION, EXACT, FUZZY, LINES, DedupKind
+from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, TOP, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
@@ -148,9 +148,75 @@ class Decontaminate(Deduplication):
     kind = CONTAMINATION
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
-        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table)
-        stage.name = self.name
-        return stage
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+@dataclass
+class Buckets(Deduplication):
+    """Number documents by the weighted quantiles of a score: a step that adds a field.
+
+    `score`: a field with numbers, or several, of which `ensemble` makes one: max, mean, rank_max or rank_mean (ranks in
+    thousandths). `n` buckets of about equal weight (documents, bytes or tokens: `tokens_field`, or a quarter of the
+    bytes), 0 for the lowest scores; equal scores share a bucket. `by`: a field whose values have buckets of their own.
+    The edges are written to OUT/_tamis/duplicates/NAME-edges.json, from where another run takes them with `edges`.
+    `bucket_field` gets the number, null where a score is missing.
+    """
+
+    score: str | Sequence[str] = ()
+    n: int = 20
+    weight: str = "documents"
+    by: str | None = None
+    ensemble: str = "max"
+    edges: str | None = None
+    bucket_field: str = "quality_bucket"
+    tokens_field: str | None = None
+    text_field: str = "text"
+    name: str = "buckets"
+
+    kind = BUCKETS
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import BucketsWorkflow
+
+        return BucketsWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+@dataclass
+class KeepTop(Deduplication):
+    """Keep the documents with the highest scores: a `fraction` of the `weight`, or so many documents, tokens or bytes.
+
+    `score`, `ensemble`, `weight`, `tokens_field`: as of Buckets. Of documents with the lowest score that is kept, those
+    that come first in the input stay. Documents without a score are dropped.
+    """
+
+    score: str | Sequence[str] = ()
+    fraction: float | str | None = None
+    documents: int | None = None
+    tokens: int | None = None
+    bytes: int | None = None
+    weight: str | None = None
+    ensemble: str = "max"
+    tokens_field: str | None = None
+    text_field: str = "text"
+    name: str = "keep_top"
+
+    kind = TOP
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import TopWorkflow
+
+        return TopWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+def _named(stage: ProcessingStage[Any, Any], name: str) -> ProcessingStage[Any, Any]:
+    stage.name = name
+    return stage
 
 
 def _mode(normalize_text: bool | str) -> str:

@@ -50,6 +50,13 @@ def why(
         else:
             print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
         return
+    if (shared := duplicates.overlaps_with_sets(output, document)) and not duplicates.has_verdicts(output):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "overlaps": shared})
+        else:
+            print_lines([f"{document} shares text with evaluation sets; this run removed nothing"])
+            print_lines(line for row in shared for line in _overlap(row))
+        return
     answer = _answer(output, document)
     if as_json:
         print_json(answer.to_dict())
@@ -136,11 +143,29 @@ def _print(answer: _Answer) -> None:
 
 
 def _measured(v: Verdict) -> list[str]:
-    lines = [f"  value:     {v.value}"] if v.value is not None else []
+    is_overlap = isinstance(v.value, dict) and {"set", "item", "words", "share"} <= set(v.value)
+    if is_overlap and isinstance(v.value["share"], (int, float)):
+        lines = _measured_overlap(v.value)
+    else:
+        lines = [f"  value:     {v.value}"] if v.value is not None else []
     if v.threshold:
         limits = ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
         lines.append(f"  threshold: {limits}")
     return lines
+
+
+def _overlap(row: dict[str, Any]) -> list[str]:
+    """Describe what a document shares with one evaluation item."""
+    head = f"  {row['set']} {row['item']}: a run of {row['words']} words, {row['share']:.0%} of the n-grams of the item"
+    return [head, f"    {' '.join(str(row['item_text']).split())}"]
+
+
+def _measured_overlap(value: Any) -> list[str]:
+    """Describe the overlap for which a document was dropped."""
+    words, share = value.get("words"), value.get("share")
+    lines = [f"  set:       {value.get('set')}, item {value.get('item')}"]
+    lines += [f"  shared:    a run of {words} words, {share:.0%} of the n-grams of the item"]
+    return [*lines, f"  text:      {' '.join(str(value.get('text')).split())}"]
 
 
 def _closest(margins: list[Margin]) -> list[str]:
