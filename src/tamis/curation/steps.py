@@ -6,11 +6,11 @@ Parameters and defaults are those of the workflows that run by themselves (tamis
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, TOP, DedupKind
+from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, TOP, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
@@ -209,6 +209,42 @@ class KeepTop(Deduplication):
         from tamis.dedup.quantiles.workflow import TopWorkflow
 
         return TopWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+@dataclass
+class Mix(Deduplication):
+    """Write documents as often as it takes for a mix of groups, the values of a field (or of several: a/b).
+
+    One of: `epochs`, how often each value is written ({"books": 2, "*": 1}); `shares` of the target ({"web": 0.7,
+    "code": 0.3}); `curve`, epochs from the lowest to the highest value of a field with numbers, such as buckets ([0,
+    7], bent by `power`); `temperature`, shares by tokens to this power; `unimax`, equal shares. `target`: tokens of the
+    mix (20M, 9B), counted by `tokens_field`, or as a quarter of the bytes; without it, `epochs` and `curve` hold as
+    they are. No value is written more than `max_epochs` times. `copy_field` gets the number of the copy, from 0.
+    """
+
+    by: str | Sequence[str] = ()
+    target: int | str | None = None
+    epochs: Mapping[Any, float] | None = None
+    shares: Mapping[Any, float] | None = None
+    curve: Sequence[float] | None = None
+    power: float = 1.0
+    temperature: float | None = None
+    unimax: bool = False
+    max_epochs: float = 7.0
+    tokens_field: str | None = None
+    copy_field: str | None = None
+    text_field: str = "text"
+    name: str = "mix_by_field"
+
+    kind = MIX
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import MixWorkflow
+
+        return MixWorkflow(output, **self.parameters())
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         return _named(self.workflow(os.curdir).removal(table), self.name)

@@ -113,5 +113,15 @@ TOP = DedupKind(
     keys="its scores",
     is_deduplication=False,
 )
+MIX = DedupKind(
+    name="mix",
+    title="a mix by fields",
+    summary="Documents are written as often as their group should have tokens in the mix.",
+    workflow="MixWorkflow",
+    step="mix",
+    keys="its tokens and its group",
+    changes_text=True,
+    is_deduplication=False,
+)
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC, CONTAMINATION, BUCKETS, TOP)}
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC, CONTAMINATION, BUCKETS, TOP, MIX)}

@@ -12,6 +12,7 @@ from typing import Any
 
 from tamis.dedup.contamination.limits import Common, Limits
 from tamis.dedup.quantiles.choice import ScoreChoice, TopLimit
+from tamis.dedup.quantiles.mixing import MixRule
 from tamis.dedup.state import IndexPin
 from tamis.engine import wire
 from tamis.errors import UsageError
@@ -124,6 +125,13 @@ class DecideTop(SolverStep):
 
 
 @dataclass(frozen=True)
+class DecideMix(SolverStep):
+    """Find how often the documents of each group are written."""
+
+    rule: MixRule
+
+
+@dataclass(frozen=True)
 class CompareVectors(SolverStep):
     """Cluster vectors, and keep one document of each group of similar ones within a cluster."""
 
@@ -179,6 +187,7 @@ STEPS: Mapping[type[SolverStep], str] = {
     CutLines: "tamis.dedup.lines.solver:decide_lines",
     DecideContamination: "tamis.dedup.contamination.solver:decide_contamination",
     DecideBuckets: "tamis.dedup.quantiles.solver:decide_buckets",
+    DecideMix: "tamis.dedup.quantiles.solver:decide_mix",
     DecideTop: "tamis.dedup.quantiles.solver:decide_top",
     CompareVectors: "tamis.dedup.semantic.solver:compare_vectors",
     BuildIdTable: "tamis.dedup.ids.table:build_table",

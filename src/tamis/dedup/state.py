@@ -74,6 +74,8 @@ class Summary(TypedDict, total=False):
     lowest_score: float | None
     weight_of_all: int
     weight_kept: int
+    mix: list[dict[str, Any]]  # of each group: documents, tokens and epochs
+    tokens_written: int
     # semantic
     n_clusters: int
     dimension: int

@@ -18,6 +18,7 @@ from tamis import files
 from tamis.dedup import state
 from tamis.dedup.position_table import PositionTable
 from tamis.dedup.quantiles.choice import MOST_GROUPS, N_RANKS, Edges, GroupEdges, ScoreChoice, load_edges
+from tamis.dedup.quantiles.mixing import epochs_of
 from tamis.dedup.quantiles.weighted import NO_KEY, keys_of, numbers_of, smallest_reaching, totals_of
 from tamis.dedup.records import Records
 from tamis.errors import UsageError
@@ -26,10 +27,10 @@ from tamis.stores.urls import path_text
 
 if TYPE_CHECKING:
     from tamis.dedup.solver import SolverRun
-    from tamis.dedup.solver_task import DecideBuckets, DecideTop
+    from tamis.dedup.solver_task import DecideBuckets, DecideMix, DecideTop
 
 Array = NDArray[Any]
-EDGES, SCORES = "edges.json", "scores.parquet"
+EDGES, SCORES, MIX_FILE = "edges.json", "scores.parquet", "mix.json"
 
 
 def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
@@ -111,6 +112,57 @@ def decide_top(step: DecideTop, run: SolverRun) -> None:
             "lowest_score": float(numbers_of(np.array([lowest]))[0]) if 0 < most < total else None,
             "weight_of_all": total,
             "weight_kept": kept_weight,
+        }
+    )
+
+
+def decide_mix(step: DecideMix, run: SolverRun) -> None:
+    """Find how often the documents of each group are written, and write it down for those not written once."""
+    scored = _ScoredRecords(Records(run.task.records), ScoreChoice(["draw"]), True)
+    os.makedirs(run.task.duplicates, exist_ok=True)
+    counts, tokens = totals_of(scored.draws, len(scored.names))
+    epochs = epochs_of(step.rule, scored.names, tokens.tolist())
+    whole = np.floor(np.array(epochs) + 1e-12).astype(np.int64)
+    parts = np.rint((np.array(epochs) - whole).clip(0) * tokens).astype(np.int64)
+    # Of those that are drawn, documents up to this number get one more copy.
+    drawn = np.flatnonzero(parts > 0)
+    last = np.full(len(epochs), -1, np.int64)
+    position = np.full(len(epochs), -1, np.int64)
+    position[drawn] = np.arange(len(drawn))
+
+    def mine() -> Iterator[tuple[Array, Array, Array]]:
+        for group, key, weight in scored.draws():
+            at = position[group]
+            yield np.maximum(at, 0), np.where(at < 0, np.uint32(NO_KEY), key), weight
+
+    last[drawn] = smallest_reaching(mine, parts[drawn].reshape(-1, 1), run.room_bytes)[:, 0]
+    written, n_copies = np.zeros(len(epochs), np.int64), np.zeros(len(epochs), np.int64)
+    table = _table(run, {"file": "<i4", "offset": "<i8", "copies": "<u4"})
+    for file, offset, group, draw, weight in scored.positions():
+        copies = whole[group] + (draw.astype(np.int64) <= last[group])
+        np.add.at(written, group, copies * weight)
+        np.add.at(n_copies, group, copies)
+        rows = np.flatnonzero(copies != 1)
+        table.add(file=file[rows], offset=offset[rows], copies=copies[rows])
+    table.close()
+    mix = [
+        {
+            "group": name,
+            "n_documents": int(counts[i]),
+            "tokens": int(tokens[i]),
+            "epochs": round(float(epochs[i]), 6),
+            "n_written": int(n_copies[i]),
+            "tokens_written": int(written[i]),
+        }
+        for i, name in enumerate(scored.names)
+    ]
+    files.write_json(os.path.join(run.task.duplicates, MIX_FILE), mix, indent=1, mode=0o666)
+    run.state.summary.write(
+        {
+            "n_documents": len(scored.records),
+            "n_duplicates": 0,
+            "mix": mix,
+            "tokens_written": int(written.sum()),
         }
     )
 
@@ -217,6 +269,16 @@ class _ScoredRecords:
         for columns in self._columns(["weight", f"score_{k}", *(["group"] if self._is_grouped else [])]):
             weight, score = columns[:2]
             yield self._groups(columns[2] if self._is_grouped else None, len(score)), keys_of(score), weight
+
+    def draws(self) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield (group, draw, weight) of all documents."""
+        for _, _, group, draw, weight in self.positions():
+            yield group, draw, weight
+
+    def positions(self) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
+        """Yield (file, offset, group, draw, weight) of all documents."""
+        for file, offset, raw, draw, weight in self._columns(["file", "offset", "group", "draw", "weight"]):
+            yield file, offset, self._groups(raw, len(file)), draw, weight
 
     def _combined(self, scores: list[Array], group: Array) -> NDArray[np.float32]:
         """Make one score of several; NaN where one is missing."""

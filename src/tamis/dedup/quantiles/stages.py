@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,27 +15,29 @@ from tamis.tasks import DocumentBatch
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
+_SEED = 0x6D6978
 NAME_BYTES = 32
 """Of the name of a group in records; the end of a longer one is replaced by its hash."""
 
 
 @dataclass(repr=False)
 class ScoreRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces documents by records: `file`, `offset`, `weight`, `score_0`, ... and `group`, the value of `by`.
+    """Replaces documents by records: `file`, `offset`, `weight`, `score_0`, ... and `group`, the values of `by`.
 
-    Scores are 32-bit floats, NaN where a field has no number.
+    Scores are 32-bit floats, NaN where a field has no number. `draws`: also `draw`, a number drawn from the text.
     """
 
     scores: list[str]
     weight: str = "documents"
-    by: str | None = None
+    by: list[str] = field(default_factory=list)
     text_field: str = "text"
     tokens_field: str | None = None
+    draws: bool = False
     name: str = "score_records"
 
     def inputs(self) -> Any:
-        fields = [*self.scores, self.by, self.tokens_field if self.weight == "tokens" else None]
-        needs_text = self.weight == "bytes" or (self.weight == "tokens" and self.tokens_field is None)
+        fields = [*self.scores, *self.by, self.tokens_field if self.weight == "tokens" else None]
+        needs_text = self.draws or self.weight == "bytes" or (self.weight == "tokens" and self.tokens_field is None)
         return ["data"], [*(f for f in fields if f), *([self.text_field] if needs_text else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
@@ -43,12 +46,23 @@ class ScoreRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         columns = position_columns(batch) | {"weight": self._weights(batch)}
         for k, name in enumerate(self.scores):
             columns[f"score_{k}"] = numbers_of(batch.column(name)).astype(np.float32)
+        if self.draws:
+            columns["draw"] = self._draws(batch)
         records = record_batch(batch, columns)
-        if self.by is None:
+        if not self.by:
             return records
-        names = [_short(value) for value in batch.values(self.by)]
+        names = [_short(values) for values in zip(*(batch.values(name) for name in self.by), strict=True)]
         group = pa.array(names, pa.binary(NAME_BYTES))
         return records.with_column("group", group).select([*columns, "group"])
+
+    def _draws(self, batch: DocumentBatch) -> Array:
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.records.hash128 import hash_arrow_strings
+
+        parts = string_buffers(batch.texts(self.text_field))
+        drawn, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SEED)
+        draws: Array = np.minimum(drawn >> np.uint64(32), np.uint64(0xFFFFFFFE)).astype(np.uint32)
+        return draws
 
     def _weights(self, batch: DocumentBatch) -> Array:
         from tamis.dedup.keys import numbers_of
@@ -66,11 +80,11 @@ class ScoreRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         return n_bytes
 
 
-def _short(value: Any) -> bytes:
-    """Return the name of a group in NAME_BYTES bytes; a missing value is the group without a name."""
+def _short(values: Sequence[Any]) -> bytes:
+    """Return the name of a group, its values with "/" between, in NAME_BYTES bytes; a missing value has no name."""
     import hashlib
 
-    raw = ("" if value is None else str(value)).replace("\0", " ").encode("utf-8", "replace")
+    raw = "/".join("" if v is None else str(v) for v in values).replace("\0", " ").encode("utf-8", "replace")
     if len(raw) > NAME_BYTES:
         raw = (
             raw[:15].decode("utf-8", "ignore").encode()
@@ -110,3 +124,28 @@ class DropBelow(PositionTableStage):
         values = [None if score != score else float(f"{score:.6g}") for score in scores.tolist()]
         self._note_drops(batch.serial[rows], "below_the_top", values, self.limits)
         return without(batch, rows)
+
+
+@dataclass(repr=False)
+class WriteCopies(PositionTableStage):
+    """Writes each document as often as a table says, and once those that it does not list.
+
+    `copy_field` gets the number of the copy, from 0.
+    """
+
+    table: str
+    copy_field: str | None = None
+    name: str = "mix_by_field"
+    columns_out = ("copy_field",)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        rows, (copies,) = self.listed(batch, "copies")
+        times = np.ones(batch.num_items, np.int64)
+        times[rows] = copies
+        dropped = np.flatnonzero(times == 0)
+        self._note_drops(batch.serial[dropped], "not_in_the_mix", None, {"copies": 0})
+        mixed = batch if bool((times == 1).all()) else batch.take(np.repeat(np.arange(batch.num_items), times))
+        if self.copy_field is None:
+            return mixed
+        first = np.repeat(np.cumsum(times) - times, times)
+        return mixed.with_column(self.copy_field, pa.array((np.arange(len(first)) - first).astype(np.int32)))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.kinds import BUCKETS, TOP, DedupKind
+from tamis.dedup.kinds import BUCKETS, MIX, TOP, DedupKind
 from tamis.dedup.quantiles.choice import ENSEMBLES, MOST_BUCKETS, WEIGHTS, ScoreChoice, TopLimit, load_edges
-from tamis.dedup.quantiles.stages import AssignBuckets, DropBelow, ScoreRecords
+from tamis.dedup.quantiles.mixing import MixRule
+from tamis.dedup.quantiles.stages import AssignBuckets, DropBelow, ScoreRecords, WriteCopies
 from tamis.errors import UsageError, check_choice
-from tamis.sizes import check_integer, parse_fraction
+from tamis.sizes import check_integer, is_number, parse_fraction
 
 if TYPE_CHECKING:
     from tamis.dedup.passes import Passes
     from tamis.dedup.solver_task import SolverStep
     from tamis.stages.base import ProcessingStage
+
+
+MOST_EPOCHS = 100
 
 
 def score_choice(who: str, score: str | Sequence[str], ensemble: str, weight: str) -> ScoreChoice:
@@ -74,7 +78,8 @@ class BucketsWorkflow:
             "edges": _contents(edges),
         }
         step = DecideBuckets(self.choice, self.by, self.n, edges)
-        records = ScoreRecords(self.choice.scores, self.weight, self.by, self.text_field, self.tokens_field)
+        by = [] if self.by is None else [self.by]
+        records = ScoreRecords(self.choice.scores, self.weight, by, self.text_field, self.tokens_field)
         return _passes(BUCKETS, self.output_path, records, step, identity)
 
     def removal(self, table: str) -> ProcessingStage[Any, Any]:
@@ -115,13 +120,119 @@ class TopWorkflow:
         from tamis.dedup.solver_task import DecideTop
 
         identity = _identity(self.choice, None, self.text_field, self.tokens_field) | {"limit": vars(self.limit)}
-        records = ScoreRecords(self.choice.scores, self.choice.weight, None, self.text_field, self.tokens_field)
+        records = ScoreRecords(self.choice.scores, self.choice.weight, [], self.text_field, self.tokens_field)
         return _passes(TOP, self.output_path, records, DecideTop(self.choice, self.limit), identity)
 
     def removal(self, table: str) -> ProcessingStage[Any, Any]:
         limits = {"weight": self.choice.weight}
         limits |= {k: v for k, v in vars(self.limit).items() if v is not None}
         return DropBelow(table, limits)
+
+
+@dataclass
+class MixWorkflow:
+    """A mix of groups with so many tokens; a step of a curation. See curation.steps.Mix."""
+
+    output_path: str
+    by: str | Sequence[str] = ()
+    target: int | str | None = None
+    epochs: Mapping[Any, float] | None = None
+    shares: Mapping[Any, float] | None = None
+    curve: Sequence[float] | None = None
+    power: float = 1.0
+    temperature: float | None = None
+    unimax: bool = False
+    max_epochs: float = 7.0
+    tokens_field: str | None = None
+    copy_field: str | None = None
+    text_field: str = "text"
+
+    def __post_init__(self) -> None:
+        who = MIX.title
+        self.fields = [self.by] if isinstance(self.by, str) else list(self.by)
+        if not self.fields or not all(isinstance(f, str) and f for f in self.fields):
+            raise UsageError(f"{who}: by must be the name of a field, or several, got {self.by!r}")
+        rules = {
+            "epochs": self.epochs is not None,
+            "shares": self.shares is not None,
+            "curve": self.curve is not None,
+            "temperature": self.temperature is not None,
+            "unimax": self.unimax,
+        }
+        if sum(rules.values()) != 1:
+            raise UsageError(f"{who}: give one of {', '.join(rules)}; got {[r for r, is_on in rules.items() if is_on]}")
+        target = None if self.target is None else parse_tokens(self.target, f"{who}: target")
+        if target is None and not (rules["epochs"] or rules["curve"]):
+            raise UsageError(f"{who}: give a target, in tokens (1_000_000, 20M, 9B)")
+        if not is_number(self.max_epochs) or not 0 < self.max_epochs <= MOST_EPOCHS:
+            raise UsageError(f"{who}: max_epochs must be above 0, at most {MOST_EPOCHS}, got {self.max_epochs!r}")
+        for name in ("power", "temperature"):
+            value = getattr(self, name)
+            if value is not None and (not is_number(value) or value < 0):
+                raise UsageError(f"{who}: {name} must be a number of at least 0, got {value!r}")
+        self.rule = MixRule(
+            _table(who, "epochs", self.epochs),
+            _table(who, "shares", self.shares),
+            self._curve(who),
+            float(self.power),
+            None if self.temperature is None else float(self.temperature),
+            bool(self.unimax),
+            target,
+            float(self.max_epochs),
+        )
+
+    def _curve(self, who: str) -> list[float]:
+        if self.curve is None:
+            return []
+        if isinstance(self.curve, str) or len(self.curve) != 2 or not all(is_number(e) and e >= 0 for e in self.curve):
+            raise UsageError(
+                f"{who}: curve must be the epochs of the lowest and of the highest value, such as [0, 7], got "
+                f"{self.curve!r}"
+            )
+        return [float(e) for e in self.curve]
+
+    def passes(self) -> Passes:
+        from tamis.dedup.solver_task import DecideMix
+
+        identity = {
+            "rule": {**vars(self.rule)},
+            "by": self.fields,
+            "text_field": self.text_field,
+            "tokens_field": self.tokens_field,
+            "copy_field": self.copy_field,
+        }
+        records = ScoreRecords([], "tokens", self.fields, self.text_field, self.tokens_field, draws=True)
+        return _passes(MIX, self.output_path, records, DecideMix(self.rule), identity)
+
+    def removal(self, table: str) -> ProcessingStage[Any, Any]:
+        return WriteCopies(table, self.copy_field)
+
+
+def parse_tokens(value: Any, what: str) -> int:
+    """Parse a number of tokens: 5_000_000, "5M", "9B", "1.5T".
+
+    >>> parse_tokens("1.5k", "target"), parse_tokens(70, "target")
+    (1500, 70)
+    """
+    if isinstance(value, str):
+        text = value.strip().replace("_", "").replace(",", "")
+        factor = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}.get(text[-1:].lower(), 1)
+        try:
+            value = round(float(text[:-1] if factor > 1 else text) * factor)
+        except (ValueError, OverflowError):
+            raise UsageError(f"{what}: expected a number of tokens such as 5000000, 20M or 9B, got {value!r}") from None
+    check_integer(value, what)
+    return int(value)
+
+
+def _table(who: str, name: str, table: Mapping[Any, float] | None) -> dict[str, float]:
+    if table is None:
+        return {}
+    if not isinstance(table, Mapping) or not table or not all(is_number(v) and v >= 0 for v in table.values()):
+        raise UsageError(f"{who}: {name} must have a number of at least 0 for each value, got {table!r}")
+    if not any(table.values()):
+        raise UsageError(f"{who}: {name} is 0 for every value; one must be above")
+    return {str(key): float(value) for key, value in table.items()}
 
 
 def _contents(path: str | None) -> str | None:
