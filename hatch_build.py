@@ -64,7 +64,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             if not all((folder / level / name).is_file() for name in names):
                 self._announce(level, n_jobs)
             self._run(source, "compile", "--level", level, "--folder", str(folder / level), "--jobs", str(n_jobs))
-        self._run(source, "building.tables", str(folder))
+        self._run(source, "text._unicode", str(folder))
         made = [*wanted, *sorted(folder.glob("unicode-*"))]
         for path in made:
             path.chmod(0o644)

@@ -26,6 +26,8 @@ SATELLITES = {
     "image.read_span": "tamis.images.decode:read_span",
     "image.encode": "tamis.images.encode:encode",
     "video.read_facts": "tamis.video.facts:read_facts",
+    # the reader of any documents: a stage class that makes web pages texts
+    "stage.html_extract": "tamis.stages.text.html:HtmlExtract",
     # executors of --executor and Pipeline.run: classes
     "executor.ray": "tamis.backends.ray_actor_pool:RayActorPoolExecutor",
     "executor.ray_data": "tamis.backends.ray_data:RayDataExecutor",
@@ -43,7 +45,7 @@ SATELLITES = {
     "metrics.collector": "tamis.observe.metrics.run_metrics:RunMetrics",
     "metrics.endpoint": "tamis.observe.metrics.endpoint:MetricsEndpoint",
     # commands with models, and the demo
-    "dedup.text_semantic": "tamis.dedup.semantic.text_workflow:TextSemanticDeduplicationWorkflow",
+    "dedup.text_semantic": "tamis.dedup.semantic.text_workflow:TextSemanticInOneCall",
     "dedup.default_embedding_model": "tamis.stages.text.embedders.base:DEFAULT_MODEL",
     "models.classifiers": "tamis.stages.text.classifiers",
     "demo.corpus": "tamis.demo.corpus",

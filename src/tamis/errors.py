@@ -93,9 +93,10 @@ def install_command(extra: str) -> str:
 class MissingExtra(UsageError):
     """An optional dependency is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional dependency; install it with: {install_command(extra)}")
-        self.extra = extra
+    def __init__(self, what: str, extra: str = "", install: str = "") -> None:
+        """`extra`: the extra that brings the dependency; or `install`: the command for one that no extra brings."""
+        self.extra, self.install = extra, install or install_command(extra)
+        super().__init__(f"{what} needs an optional dependency; install it with: {self.install}")
 
 
 def optional(module: str, what: str, extra: str) -> Any:

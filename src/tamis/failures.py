@@ -117,10 +117,10 @@ def _requested(exc: BaseException) -> int:
     shape, item = getattr(exc, "shape", None), getattr(getattr(exc, "dtype", None), "itemsize", None)
     if isinstance(shape, tuple) and isinstance(item, int):  # numpy's
         return math.prod((int(n) for n in shape), start=item)
-    found = _REQUESTED.search(str(exc))
-    if found is None:
+    match = _REQUESTED.search(str(exc))
+    if match is None:
         return 0
-    number, unit = found["n"], (found["unit"] or "").lower()
+    number, unit = match["n"], (match["unit"] or "").lower()
     return int(float(number) * 1024 ** " kmgt".index(unit[0])) if unit else int(float(number))
 
 

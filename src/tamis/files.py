@@ -402,10 +402,10 @@ def _owner_on(fd: int) -> tuple[int, bool]:
     except OSError:
         return os.geteuid(), True
     try:
-        made = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
     finally:
         os.rmdir(name, dir_fd=fd)
-    return made.st_uid, not made.st_mode & _OTHERS_WRITE
+    return info.st_uid, not info.st_mode & _OTHERS_WRITE
 
 
 def user_name(uid: int) -> str:

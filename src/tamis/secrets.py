@@ -35,7 +35,7 @@ _IN_URL = re.compile(r"(://[^/?#\s:@]*:)[^/?#\s@]+@")
 _DEPTH = 6
 _LEAST, _LEAST_LIKELY = 6, 16  # characters of a value that is taken out of texts: shorter ones stand in any text
 _MOST, _MOST_LOOKED_AT = 1000, 20_000  # a stage may hold a model
-_known: set[str] = set()
+_values: set[str] = set()
 
 
 class Secret(str):
@@ -150,8 +150,8 @@ def _learn(value: Any, kind: str, depth: int, seen: set[int]) -> None:
 
 def _remember(text: str, kind: str) -> None:
     """Add a secret to those that `hide` removes, unless it is too short or there are too many."""
-    if len(text) >= (_LEAST if kind == CERTAIN else _LEAST_LIKELY) and len(_known) < _MOST:
-        _known.add(str.__str__(text))
+    if len(text) >= (_LEAST if kind == CERTAIN else _LEAST_LIKELY) and len(_values) < _MOST:
+        _values.add(str.__str__(text))
 
 
 def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -165,7 +165,7 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def known() -> frozenset[str]:
     """Return the values that `hide` removes."""
-    return frozenset(_known)
+    return frozenset(_values)
 
 
 def hide(text: str) -> str:
@@ -175,7 +175,7 @@ def hide(text: str) -> str:
     >>> hide("login failed for 'open sesame'")
     "login failed for '<secret>'"
     """
-    for value in sorted(_known, key=len, reverse=True):
+    for value in sorted(_values, key=len, reverse=True):
         if value in text:
             text = text.replace(value, HIDDEN)
     return without_password(text)

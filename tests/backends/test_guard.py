@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tamis.backends.guard import Notice, WorkerGuard
-from tamis.memory import meter, shm_cleanup
+from tamis.memory import meter, shared_memory
 from tamis.memory.sampler import Sampler
 from tests.support.behind_gate import BehindGate
 
@@ -200,7 +200,7 @@ def test_an_ended_worker_takes_its_daemons_and_its_shared_memory_along(guarded: 
     g.do(
         f"fd = os.open('/dev/shm/{name}', os.O_CREAT | os.O_RDWR); os.ftruncate(fd, {2 * MB}); held = mmap.mmap(fd, 0)"
     )
-    path = os.path.join(shm_cleanup.SHARED_FOLDER, name)
+    path = os.path.join(shared_memory.SHARED_FOLDER, name)
     assert os.path.exists(path)
     assert g.guard.end(7)
     g.process.process.wait()
@@ -214,7 +214,7 @@ def test_an_ended_worker_takes_its_daemons_and_its_shared_memory_along(guarded: 
 
 def test_a_worker_that_ends_in_peace_leaves_what_it_likes(guarded: Callable[[int], Guarded]) -> None:
     g = guarded(100)
-    path = os.path.join(shm_cleanup.SHARED_FOLDER, f"tamis-test-{g.process.pid}")
+    path = os.path.join(shared_memory.SHARED_FOLDER, f"tamis-test-{g.process.pid}")
     g.do(f"fd = os.open({path!r}, os.O_CREAT | os.O_RDWR); os.ftruncate(fd, {2 * MB}); held = mmap.mmap(fd, 0)")
     try:
         assert g.guard.forget(7, 0) == []

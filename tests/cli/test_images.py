@@ -130,7 +130,7 @@ def test_the_plan_of_the_full_preset(images: Path, tmp_path: Path) -> None:
         "write",
     ]
     (remark,) = plan["remarks"]
-    assert remark.startswith("image_embedding: what its model gives is kept on the disk between passes")
+    assert remark.startswith("image_embedding: what it makes is kept on the disk between passes")
 
 
 @pytest.mark.slow  # torch is loaded

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.main import app
-from tamis.cli.plan.beginnings import take
+from tamis.cli.plan.input_heads import take
 from tamis.engine.run.budget.shares import STEP_BYTES
 from tests.support.cli_runner import CliRunner
 

@@ -197,12 +197,11 @@ def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
 def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
     (tmp_path / "starts.npy").touch()
 
-    def remembered(**more: Any) -> list[StageDescription]:
-        return described(
-            ReplayDrops(str(tmp_path), "language", [base.DropRule("lang_id", "lang_id", {"least": 0.65}, **more)])
-        )
+    def remembered(judge: base.ProcessingStage[Any, Any]) -> list[StageDescription]:
+        return described(ReplayDrops(str(tmp_path), "language", judge))
 
-    assert differences(remembered(), remembered(at_least="least")) == []
+    one, other = (ScoreFilter(WordCountFilter(min_words=n), name="language") for n in (10, 20))
+    assert differences(remembered(one), remembered(other)) == []
 
 
 def test_the_policy_of_prompts_is_a_parameter_of_the_stage_that_makes_them() -> None:
@@ -380,3 +379,20 @@ def test_a_module_is_parsed_once_for_all_of_its_classes() -> None:
     identity._first_lines.cache_clear()
     assert [identity._text(cls) for cls in classes] == expected
     assert identity._first_lines.cache_info().misses <= 1  # none since Python 3.13 a class knows its line
+
+
+@pytest.mark.parametrize("decorator", ["", "@dataclass\n"])
+def test_code_without_source_is_compared_as_it_is_compiled(decorator: str) -> None:
+    """Methods that exec() or `python -c` defined have no source."""
+
+    def described(body: str) -> StageDescription:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(
+            f"from dataclasses import dataclass\nfrom tamis import ProcessingStage\n{decorator}"
+            f"class Mine(ProcessingStage):\n  name: str = 'mine'\n  def process(self, batch):\n    {body}\n",
+            names,
+        )
+        return identity._describe_stage(names["Mine"]())
+
+    assert described("return batch") == described("return batch")
+    assert described("return batch").source != described("return None").source

@@ -1,241 +1,159 @@
-"""Sampling: documents chosen by content hash, each step reusing the one before."""
+"""Samples of real runs: the same for any workers, blocks and interruptions; nothing that must not be stored."""
+
+from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
+import random
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from tamis.backends.local import InProcessExecutor
-from tamis.errors import BudgetError, RunConflict, UsageError
+from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.cli.main import app
+from tamis.engine.samples import FILE, Outcome, Sample, SampleSelection, read_samples, rule_roles, select
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.filters import ScoreFilter, WordCountFilter
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.heuristic.repetition import RepeatedLinesFilter
+from tamis.stages.text.filters.heuristic.string import NumbersFilter, WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
-from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.modifiers import Modify, PiiRedactor, UnicodeReformatter
+from tamis.tasks import DocumentBatch
+from tests.support.cli_runner import CliRunner
 
-N = 4000
+N = 3000
 
 
-@pytest.fixture
-def source(tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for k in range(4):
-        lines = [json.dumps({"id": k * 1000 + i, "text": f"document {k} {i}"}) for i in range(N // 4)]
-        (folder / f"{k}.jsonl").write_text("\n".join([*lines, "not json"]) + "\n")
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("in"), random.Random(3)
+    for name in "abc":
+        documents = []
+        for i in range(N // 3):
+            lines = [
+                " ".join(rng.choice(("one", "two", "cafe\u0301", "7")) for _ in range(rng.randint(1, 12)))
+            ] * rng.randint(1, 3)
+            text = "\n".join([*lines, f"write to someone.{i}@example.com"] if i % 7 == 0 else lines)
+            documents.append({"id": f"{name}{i}", "url": f"https://{name}.example/{i}", "language": "en", "text": text})
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents))
     return folder
 
 
-def pipeline(source, target, stages=()):
-    return Pipeline("sampling", stages=[JsonlReader(str(source)), *stages, JsonlWriter(str(target))])
+def run(
+    source: Path, output: Path, executor: Any = None, blocksize: str = "50KB", more: Sequence[Any] = (), **settings: Any
+) -> SampleSelection:
+    stages = [
+        JsonlReader(str(source), blocksize=blocksize),
+        Modify([UnicodeReformatter(), PiiRedactor()], name="clean"),
+        ScoreFilter([WordCountFilter(min_words=8), RepeatedLinesFilter(0.6), NumbersFilter(0.1)], name="rules"),
+        *more,
+        JsonlWriter(str(output)),
+    ]
+    Pipeline("sampled", stages=stages).execute(executor or InProcessExecutor(report=False), **settings)
+    with open(output / "_tamis" / FILE, "rb") as file:
+        return select(read_samples(file))
 
 
-def run(source, target, stages=(), **settings):
-    return pipeline(source, target, stages).execute(InProcessExecutor(), quarantine_limit="50%", **settings)
+@pytest.fixture(scope="module")
+def selection(source: Path, tmp_path_factory: pytest.TempPathFactory) -> SampleSelection:
+    return run(source, tmp_path_factory.mktemp("out") / "out")
 
 
-def ids(target):
-    return sorted(json.loads(line)["id"] for p in target.glob("*.jsonl") for line in p.read_text().splitlines())
+def shown(selection: SampleSelection) -> list[Sample]:
+    return [s for s in selection.samples() if s.excerpt is not None]
 
 
-def test_a_sample_is_about_its_share_and_always_the_same(source, tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    result = run(source, first, sample="10%")
-    run(source, second, sample=0.1, blocksize="64KiB", workers=1)
-    assert ids(first) == ids(second)
-    assert 0.07 * N < len(ids(first)) < 0.13 * N
-    ledger = result.ledger
-    assert (result.status, result.share) == ("finished", 0.1)
-    assert ledger.records.n == N + 4
-    assert ledger.written.n + ledger.not_sampled.n + ledger.quarantined.n == N + 4
-    assert ledger.problems() == []
-
-
-@dataclass(repr=False)
-class LongestText(ProcessingStage[Any, Any]):
-    """Fails for a batch without documents, as many a statistic does."""
-
-    name: str = "longest_text"
-    sizes: ClassVar[list[int]] = []
-
-    def process(self, task: Any) -> Any:
-        self.sizes.append(task.num_items)
-        longest = max(len(text) for text in task.data["text"])
-        task.data["is_longest"] = task.data["text"].str.len() == longest
-        return task
-
-
-@pytest.mark.parametrize("writer", [JsonlWriter, ParquetWriter])
-def test_stages_are_not_called_for_partitions_of_which_nothing_is_sampled(tmp_path, writer):
-    pytest.importorskip("pandas")
-    folder, target = tmp_path / "few", tmp_path / "out"
-    folder.mkdir()
-    for k in range(30):
-        (folder / f"{k:02}.jsonl").write_text("".join(f'{{"id": {k * 5 + i}, "text": "a {i}"}}\n' for i in range(5)))
-    LongestText.sizes.clear()
-    stages = [JsonlReader(str(folder), files_per_partition=1), LongestText(), writer(str(target))]
-    result = Pipeline("few", stages=stages).execute(InProcessExecutor(), sample="10%", quarantine_limit="100%")
-    ledger = result.ledger
-    assert (result.status, ledger.quarantined.n, ledger.problems()) == ("finished", 0, [])
-    assert ledger.written.n == 150 - ledger.not_sampled.n == ledger.stages[0].into.n
-    assert 0 < ledger.written.n < 30  # so that at least one file has nothing in the sample
-    assert sum(LongestText.sizes) == ledger.written.n
-    assert min(LongestText.sizes) > 0
-
-
-def test_stages_behind_a_filter_that_drops_everything_are_not_called(source, tmp_path):
-    pytest.importorskip("pandas")
-    none = ScoreFilter(WordCountFilter(min_words=1000), score_field="words")
-    result = run(source, tmp_path / "out", [none, LongestText()])
-    assert (result.status, result.ledger.quarantined.n, result.ledger.written.n) == ("finished", 4, 0)
-    assert [book.into.n for book in result.ledger.stages] == [N, 0]
-
-
-def test_a_larger_sample_holds_the_smaller_one_and_keeps_its_files(source, tmp_path):
-    target = tmp_path / "out"
-    run(source, target, sample="1%")
-    small = {p.name: p.stat().st_ino for p in target.glob("*.jsonl")}
-    few = ids(target)
-    run(source, target, sample="10%")
-    assert set(few) < set(ids(target))
-    assert {name: (target / name).stat().st_ino for name in small} == small
-    result = run(source, target)
-    assert ids(target) == list(range(N))
-    assert result.ledger.quarantined.n == 4  # bad lines belong to the first step and are not reported again
-    assert run(source, target).status == "already"
-
-
-def test_progressive_delivers_everything_in_three_steps(source, tmp_path):
-    target, plain = tmp_path / "out", tmp_path / "plain"
-    result = run(source, target, progressive=True)
-    assert json.loads((target / "_tamis" / "manifest.json").read_text())["steps"] == [0.01, 0.1, 1.0]
-    assert ids(target) == list(range(N))
-    assert result.ledger.content == run(source, plain).ledger.content
-    steps = {p.name.split("-s")[1][0] if "-s" in p.name else "0" for p in target.glob("*.jsonl")}
-    assert steps == {"0", "1", "2"}
-
-
-def test_a_smaller_sample_than_what_is_there_is_refused(source, tmp_path):
-    run(source, tmp_path / "out", sample="10%")
-    with pytest.raises(RunConflict, match="already holds"):
-        run(source, tmp_path / "out", sample="1%")
-
-
-def test_sample_and_progressive_exclude_each_other(source, tmp_path):
-    with pytest.raises(UsageError, match="not both"):
-        run(source, tmp_path / "out", sample="1%", progressive=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_what_does_not_fit_the_disk_is_sampled(tmp_path):
-    source, disk = tmp_path / "in", tmp_path / "disk"
-    source.mkdir()
-    disk.mkdir()
-    with open(source / "a.jsonl", "w") as out:
-        for i in range(20_000):
-            out.write(json.dumps({"id": i, "text": f"{i} " + "x" * 1000}) + "\n")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(disk)], capture_output=True, check=False
+def test_what_is_chosen_and_what_is_stored_of_it(selection: SampleSelection) -> None:
+    assert {s.outcome for s in shown(selection)} == set(Outcome)
+    assert len(selection.of_role("all")) == 1500
+    assert len(selection.of_role(Outcome.KEPT)) == len(selection.of_role(Outcome.DROPPED)) == 80
+    (short, lines, numbers) = sorted(
+        selection.rules,
+        key=lambda r: ("word_count", "repeated_lines").index(r[1]) if r[1] in ("word_count", "repeated_lines") else 9,
     )
-    if mounted.returncode:
-        pytest.skip("mount refused: " + mounted.stderr.decode())
-    try:
-        result = run(source, disk / "out", on_infeasible="sample")
-        assert (result.status, result.share, result.exit_code) == ("sampled", 0.1, 3)
-        assert "10% of the documents were delivered" in result.message
-        assert "Make room and run the same command again" in result.message
-        assert 0.07 * 20_000 < result.ledger.written.n < 0.13 * 20_000
-        why = json.loads((disk / "out" / "_tamis" / "settings.json").read_text())["settings"]
-        assert any(e["name"] == "sample" and "free" in e["why"] for e in why)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+    assert [short[1], lines[1], numbers[1]] == ["word_count", "repeated_lines", "numbers_ratio"]
+    for stage, rule in selection.rules:
+        any_of_rule, near = (selection.of_role(role) for role in rule_roles(stage, rule))
+        assert len(any_of_rule) == len(near) == 3
+        assert all(s.value and s.threshold and s.excerpt and s.id for s in (*any_of_rule, *near))
+        assert max(s.distance or 0.0 for s in near) <= min(s.distance or 0.0 for s in any_of_rule)
+    assert {s.groups["domain"] for s in selection.samples()} == {"a.example", "b.example", "c.example"}
+    assert {s.groups["language"] for s in selection.samples()} == {"en"}
+
+
+def test_what_a_rule_counted_is_marked(selection: SampleSelection) -> None:
+    for sample in selection.of_role(rule_roles("rules", "repeated_lines")[0]):
+        assert sample.excerpt is not None
+        marked = [sample.excerpt.text[a:b] for a, b in sample.excerpt.marks]
+        assert marked
+        assert all(sample.excerpt.text.count(line) > 1 for line in marked)
+    for sample in selection.of_role(rule_roles("rules", "numbers_ratio")[0]):
+        assert sample.excerpt is not None
+        assert {sample.excerpt.text[a:b] for a, b in sample.excerpt.marks} <= {"7"}
+
+
+def test_a_changed_document_is_shown_before_and_after(selection: SampleSelection) -> None:
+    changed = selection.of_role(Outcome.CHANGED)
+    assert len(changed) == 40
+    for sample in changed:
+        assert sample.excerpt is not None
+        assert sample.before is not None
+        assert sample.excerpt.text != sample.before.text or "<EMAIL>" in sample.excerpt.text
+
+
+def test_removed_values_are_stored_nowhere(source: Path, tmp_path: Path) -> None:
+    found = run(source, tmp_path / "out")
+    assert any("<EMAIL>" in s.excerpt.text for s in shown(found) if s.excerpt is not None)
+    for path in (tmp_path / "out/_tamis").rglob("*"):
+        if path.is_file():
+            assert re.search(rb"someone\.[0-9]+@", path.read_bytes()) is None, path
+
+
+@pytest.mark.parametrize(
+    ("blocksize", "settings"), [("1MB", {}), ("20KB", {"mode": "batch"}), ("20KB", {"workers": 2})]
+)
+def test_the_samples_do_not_depend_on_how_the_run_went(
+    source: Path, selection: SampleSelection, tmp_path: Path, blocksize: str, settings: dict[str, Any]
+) -> None:
+    executor = LocalExecutor({"memory": "600MB"}, report=False) if "workers" in settings else None
+    assert run(source, tmp_path / "out", executor, blocksize, **settings).samples() == selection.samples()
 
 
 @dataclass(repr=False)
-class Hungry(ProcessingStage[Any, Any]):
-    """One document takes more memory than there is."""
+class Interrupt(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Interrupts the first run, after some partitions."""
 
-    victim: int
-    name: str = "hungry"
+    name: str = "interrupt"
+    left: ClassVar[int] = 0
 
-    def process(self, task):
-        if self.victim in task.column("id").to_pylist():
-            raise MemoryError
-        return task
-
-
-def test_what_does_not_fit_the_memory_is_sampled(source, tmp_path):
-    run(source, tmp_path / "sample", sample="10%")
-    sample = ids(tmp_path / "sample")
-    victim = next(i for i in range(N) if i not in sample)
-    target = tmp_path / "out"
-    result = run(source, target, stages=[Hungry(victim)], on_infeasible="sample")
-    assert (result.status, result.share, result.exit_code) == ("sampled", 0.1, 3)
-    assert "does not fit the memory budget even alone" in result.message
-    assert ids(target) == sample  # a clean sample: nothing of the step that was given up
-    assert result.ledger.problems() == []
-    assert len(list((target / "_tamis" / "staged").iterdir())) == 0
-    # Not in it: the same command delivers everything once it can.
-    again = run(source, target, stages=[Hungry(victim)], on_infeasible="sample")
-    assert (again.status, ids(target)) == ("sampled", sample)
-    with pytest.warns(UserWarning, match="10% of the documents were delivered"):
-        pipeline(source, target, [Hungry(victim)]).run(
-            InProcessExecutor(), on_infeasible="sample", quarantine_limit="50%"
-        )
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        Interrupt.left -= 1
+        if Interrupt.left == 0:
+            raise KeyboardInterrupt
+        return batch
 
 
-def test_a_step_that_is_taken_back_survives_a_crash_at_any_point(source, tmp_path, monkeypatch):
-    from tamis import files
-    from tamis.engine.run.output.directory import RunDir
-
-    run(source, tmp_path / "done", sample="10%")
-    run(source, tmp_path / "done", sample="50%")
-    run(source, tmp_path / "ten", sample="10%")
-    wanted = ids(tmp_path / "ten")
-
-    class Cut(BaseException):
-        pass
-
-    def crash(n):
-        left = [n]
-
-        def counted(real):
-            def call(*args, **kwargs):
-                left[0] -= 1
-                if left[0] < 0:
-                    raise Cut
-                return real(*args, **kwargs)
-
-            return call
-
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        shutil.copytree(tmp_path / "done", tmp_path / "out")
-        folder = RunDir(str(tmp_path / "out"))
-        with monkeypatch.context() as patch:
-            for name in ("unlink", "replace"):
-                patch.setattr(files.os, name, counted(getattr(os, name)))
-            try:
-                folder.retract(1)
-            except Cut:
-                return False
-        return True
-
-    for n in range(50):
-        ended = crash(n)
-        past = RunDir(str(tmp_path / "out")).recover()
-        assert (list(past.done), past.ledger.problems()) == ([0], []), n
-        assert ids(tmp_path / "out") == wanted, n
-        if ended:
-            break
-    assert n > 2
+def test_samples_of_a_resumed_run(source: Path, selection: SampleSelection, tmp_path: Path) -> None:
+    Interrupt.left = 5
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "out", more=[Interrupt()])
+    with open(tmp_path / "out/_tamis" / FILE, "ab") as file:
+        file.write(b'{"key":5,')  # killed while it wrote
+    Interrupt.left = 0
+    assert run(source, tmp_path / "out", more=[Interrupt()]).samples() == selection.samples()
 
 
-def test_an_attempt_that_committed_nothing_claims_no_sample(source, tmp_path):
-    with pytest.raises(BudgetError):
-        Pipeline("sample", stages=[JsonlReader(source), JsonlWriter(str(tmp_path / "out"))]).run(memory="1MB")
-    assert os.path.exists(tmp_path / "out" / "_tamis" / "steps.json")
-    assert run(source, tmp_path / "out", sample="10%").ledger.written.n > 0
+def test_no_samples(source: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    arguments = ["filter", "gopher", str(source), str(tmp_path / "out"), "--no-samples", "-q", "--memory", "600MB"]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert not (tmp_path / "out/_tamis" / FILE).exists()
+    report = (tmp_path / "out/_tamis/report.html").read_text()
+    assert "one two" not in report
+    assert "two one" not in report

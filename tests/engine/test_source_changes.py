@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.engine.run.source_changes import MAX_LINES, code_lines, describe_change
+from tamis.engine.run.identity import MAX_LINES, code_lines, describe_change
 
 STAGE = '''
 @dataclass

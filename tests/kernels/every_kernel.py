@@ -28,7 +28,10 @@ from tamis.kernels.records.join import join_rows
 from tamis.kernels.records.record_lines import record_lines
 from tamis.kernels.records.splice import assemble, assemble_plain
 from tamis.kernels.sketch import band_keys, components, similarity, sorting
+from tamis.kernels.substrings.classes import find_repeats
+from tamis.kernels.substrings.selections import select
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
+from tamis.kernels.tokens import _pretokens, added_tokens, byte_bpe
 from tamis.kernels.tokens.word_ids import Cut, IdRequest, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.fasttext.model import FastTextModel
@@ -164,6 +167,43 @@ def tokens() -> Iterator[Any]:
         yield [table.ids_of(w) for w in words]
     table.forget(1000)
     yield [table.ids_of(w) for w in words]
+    yield from byte_pairs(parts)
+
+
+def byte_pairs(parts: StringBuffers) -> Iterator[Any]:
+    starts, ends = parts.spans()
+    flags = np.full(256, _pretokens.OTHER, np.uint8)
+    for chars, flag in (("abc", _pretokens.LETTER | _pretokens.LOWER), ("T", _pretokens.LETTER | _pretokens.UPPER)):
+        flags[[ord(c) for c in chars]] = flag
+    flags[[9, 10, 32]] = _pretokens.SPACE
+    classes = byte_bpe.CharClasses(np.zeros(0x1100, np.uint8), flags)
+    yield added_tokens.have_flag(parts.data, starts, ends, classes)
+    segments = byte_bpe.Segments(starts, ends, np.full(starts.size, -1, np.int32))
+    cut, rows = added_tokens.AddedTokens({b"cat": 900, b"\n": 901, "漢".encode(): 902}).find(parts.data, segments)
+    yield [*cut, rows]
+    merges = byte_bpe.merge_rows(
+        [(ord(a), ord(b), k, 300 + k) for k, (a, b) in enumerate(zip("abxt ax", "cbxhtxx", strict=True))]
+    )
+    merges = np.concatenate([merges, byte_bpe.merge_rows([(302, 302, 8, 310), (310, 310, 9, 311), (303, 101, 7, 312)])])
+    for family, words in ((0, None), (1, {b" sat": 400, b"xxxx": 401}), (2, None)):
+        numbers = np.array([family, 3, family, 1, 0, 0], np.int64)
+        tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, words)
+        yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
+
+
+def substrings() -> Iterator[Any]:
+    parts = buffers([*DOCUMENTS, *DOCUMENTS[::2], "ab" * 90])
+    starts, ends = parts.spans()
+    for length in (16, 33):
+        found = select(parts.data, starts, ends, length)
+        yield [found.row, found.position, found.reach, found.span, found.key, found.context]
+        order = np.lexsort((found.position, found.row, found.key))
+        bounds = np.append(np.flatnonzero(np.diff(found.key[order], prepend=found.key[order][:1] + 1)), len(order))
+        place = (starts[found.row] + found.position)[order]
+        first = order.astype(np.uint64)
+        count = np.where(found.span[order] > 0, 2, 1).astype(np.uint32)
+        repeats = find_repeats(parts.data, place, found.low[order], found.high[order], first, count, bounds, length)
+        yield [repeats.candidate, repeats.low, repeats.high, repeats.first, repeats.count]
 
 
 def plain(value: Any) -> Any:
@@ -208,6 +248,7 @@ def main() -> None:
         "sketch": sketch,
         "pixels": pixels,
         "tokens": tokens,
+        "substrings": substrings,
         "overlap": overlap,
     }
     found = {name: [plain(one) for one in of()] for name, of in groups.items()}

@@ -29,11 +29,12 @@ from tamis.kernels.sketch.band_keys import band_keys
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.similarity import lead, similarities
 from tamis.kernels.sketch.sorting import sort_pairs, star_edges
+from tamis.kernels.substrings import classes, selections
 from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
 from tamis.kernels.text.word_stats import FractionRequest
-from tamis.kernels.tokens import word_ids
+from tamis.kernels.tokens import _pretokens, added_tokens, byte_bpe, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.fasttext.model import FastTextModel
 from tests.reference import json_fuzz
@@ -137,6 +138,31 @@ def tokens(seed: int) -> None:
         table.add([w for w in words if len(w) < 20], [[7] * (w[0] % 4) for w in words if len(w) < 20])
         long.add([w for w in words if len(w) >= 20], [[8] * (w[0] % 4) for w in words if len(w) >= 20])
     table.forget(5)
+    flags = np.full(512, _pretokens.OTHER, np.uint8)
+    for chars, flag in (("abcxyz", _pretokens.LETTER | _pretokens.LOWER), (" \n", _pretokens.SPACE)):
+        flags[[ord(c) for c in chars]] = flag
+    classes = byte_bpe.CharClasses(guarded(0x1100, np.uint8), flags)
+    starts, ends = parts.spans()
+    added_tokens.have_flag(parts.data, starts, ends, classes)
+    segments = byte_bpe.Segments(starts, ends, np.full(starts.size, -1, np.int32))
+    cut, _ = added_tokens.AddedTokens({b"b ": 900, b"a": 901, "😀".encode(): 902}).find(parts.data, segments)
+    merges = byte_bpe.merge_rows([(97, 98, 0, 300), (300, 300, 1, 301), (32, 97, 2, 302), (98, 98, 3, 303)])
+    numbers = np.array([seed % 3, 3, 2, 1, 0, 0], np.int64)
+    tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, {b" ab": 400})
+    byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
+
+
+def substrings(seed: int) -> None:
+    parts = documents(seed)
+    length = 16 + seed % 60
+    found = selections.select(parts.data, *parts.spans(), length)
+    order = np.lexsort((found.position, found.row, found.key))
+    edges = np.flatnonzero(found.key[order][1:] != found.key[order][:-1]) + 1
+    bounds = np.concatenate([[0], edges, [len(order)]]).astype(np.int64)
+    place = (parts.spans()[0][found.row] + found.position)[order]
+    count = np.ones(len(order), np.uint32)
+    first = order.astype(np.uint64)
+    classes.find_repeats(parts.data, place, found.low[order], found.high[order], first, count, bounds, length)
 
 
 def main() -> None:
@@ -151,6 +177,7 @@ def main() -> None:
                 text(seed, models)
                 sketch(seed)
                 tokens(seed)
+                substrings(seed)
     print("inside")
 
 

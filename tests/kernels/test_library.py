@@ -75,7 +75,7 @@ def test_an_edited_source_has_another_library(tmp_path: Path, monkeypatch: pytes
         for path, changed in [
             ("records/hash128.py", [True, True, True]),  # needed by all, which may call it
             ("language/jit.py", [True, True, True]),
-            ("building/emit.py", [True, True, True]),
+            ("building/codegen.py", [True, True, True]),
             ("text/url_stats.py", [False, True, False]),
             ("text/_unicode.py", [False, True, True]),  # helpers with an underscore go into other groups too
             ("sketch/sorting.py", [False, False, True]),
@@ -102,13 +102,13 @@ def test_a_damaged_library_is_not_loaded(nowhere: Path, how: str) -> None:
     assert library.is_whole(path)
     path.write_bytes(damaged)
     assert not library.is_whole(path)
-    assert native._found("text") is None
+    assert native._stored("text") is None
     assert not path.exists()
     shipped = library.BUILT / this_level().name / library.file_name("text")
     shipped.parent.mkdir(parents=True)
     shipped.write_bytes(damaged)
     with pytest.raises(TamisError, match=r"is damaged; install tamis again"):
-        native._found("text")
+        native._stored("text")
     assert shipped.exists()
 
 

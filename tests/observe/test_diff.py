@@ -9,6 +9,8 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
+from tamis.curation import Curation
+from tamis.curation.steps import ExactDuplicates
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.run_record import load_run_record
 from tamis.errors import UsageError
@@ -17,6 +19,7 @@ from tamis.observe.report import write_report
 from tamis.observe.report.comparison import write_comparison
 from tamis.pipeline import Pipeline
 from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.fineweb import FineWebQuality
 from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
@@ -49,10 +52,11 @@ def test_what_changed_and_why(source: Path, tmp_path: Path) -> None:
         ("kept", "word_count", 1, ["d1"]),
     ]
     assert found.changes[1].n_bytes == len(json.dumps({"id": "d1", "text": "one two"}))
-    assert {s.replace("'", "") for s in found.settings} == {
-        "ScoreFilter: min_words 2 -> 3",
-        "ScoreFilter: max_number_to_text_ratio 0.5 -> 0.05",
-    }
+    stage = "(stage score_filter_chain_of_word_count_numbers_ratio)"
+    assert found.settings == [
+        f"word_count: min_words 2 -> 3 {stage}",
+        f"numbers_ratio: max_number_to_text_ratio 0.5 -> 0.05 {stage}",
+    ]
     back = compare(second, first)
     assert [(c.before, c.after) for c in back.changes] == [("numbers_ratio", "kept"), ("word_count", "kept")]
     third = run(source, tmp_path / "3", 4, 0.5)  # d3 now falls to the first rule
@@ -196,3 +200,20 @@ def test_hostile_names_on_the_page_of_two_runs(source: Path, tmp_path: Path) -> 
     page = write_comparison(f"{first}/_tamis", f"{second}/_tamis", found).read_text()
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 4
+
+
+def test_settings_of_curations_are_named_as_in_recipes(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"id": str(i), "text": "A line.\n" * i}) + "\n" for i in range(9))
+    )
+
+    def curate(name: str, limit: float, keep: str) -> str:
+        steps = [FineWebQuality(line_punct_thr=limit, char_duplicates_ratio=None), ExactDuplicates(keep=keep)]
+        Curation(steps, str(tmp_path / "in.jsonl"), str(tmp_path / name)).run(memory="512MB", progress=False)
+        return str(tmp_path / name)
+
+    found = compare(curate("1", 0.12, "first"), curate("2", 0.05, "longest"))
+    assert found.settings == [
+        "line_punct_ratio: line_punct_thr 0.12 -> 0.05 (stage fineweb_quality)",
+        "deduplications: keep 'first' -> 'longest'",
+    ]

@@ -15,13 +15,14 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.errors import UsageError
 from tamis.formats.scratch.score_file import BYTES_PER_DOCUMENT, BYTES_PER_RULE
-from tamis.observe.thresholds import rethreshold
+from tamis.observe.thresholds import find_limit, rethreshold
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import Filter, ScoreFilter
+from tamis.stages.text.filters.gopher import GopherQuality
 from tamis.stages.text.filters.heuristic.repetition import RepeatedLinesFilter
 from tamis.stages.text.filters.heuristic.string import MeanWordLengthFilter, WordCountFilter
-from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.reader import DocumentReader, JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
 from tests.support.cli_runner import CliRunner
@@ -282,3 +283,19 @@ def test_a_run_without_scores_says_so(source: Path, tmp_path: Path) -> None:
     assert rethreshold(str(tmp_path / "out"), "word_count", "min_words", 10).n_written is None
     lines = CliRunner().invoke(app, ["rethreshold", str(tmp_path / "out"), "word_count=10"]).stdout
     assert "is not known: this run did not store their scores" in lines
+
+
+def test_a_limit_goes_by_its_name_in_recipes(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": str(i), "text": "A line\n" * i}) + "\n" for i in range(9)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    stages = [JsonlReader(str(tmp_path / "in.jsonl")), GopherQuality(), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")
+    output = str(tmp_path / "out")
+    short = ("gopher_quality:gopher_short_doc", "minimum")
+    assert find_limit(output, "min_doc_words") == find_limit(output, "gopher_quality.min_doc_words") == short
+    assert find_limit(output, "gopher_short_doc.minimum") == ("gopher_short_doc", "minimum")
+    assert find_limit(output, "gopher_short_doc") == ("gopher_short_doc", None)
+    with pytest.raises(UsageError, match=r"max_symbol_word_ratio is the limit of several rules: say .*hashes or .*"):
+        find_limit(output, "max_symbol_word_ratio")
+    result = rethreshold(output, *find_limit(output, "min_doc_words"), 10)
+    assert (result.parameter, result.old, result.n_dropped) == ("min_doc_words", 50, 9)

@@ -84,7 +84,7 @@ def test_the_verdict_names_rule_value_threshold_and_the_smallest_change(output):
         7,
         {"min_chars": 10},
     )
-    assert verdict.smallest_change() == "min_chars=7 (it is 10)"
+    assert str(verdict.smallest_change()) == "min_chars=7 (it is 10)"
     assert verdict.path.endswith("in/a.jsonl")
     assert find(str(output), f"a.jsonl:{verdict.offset}") == [verdict]
 
@@ -133,8 +133,8 @@ def test_the_commands(output):
     assert said.exit_code == 0, said.output
     assert "7 was dropped by min chars (stage length)" in said.stdout
     assert (
-        "  this rule would have kept it with min_chars=7 (it is 10)\n  rules after it, which did not see this "
-        "document and might also drop it: odd\n" in said.stdout
+        "  this rule would have kept it with `min_chars: 7` for length in the recipe\n"
+        "  rules after it, which did not see this document and might also drop it: odd\n" in said.stdout
     )
     assert "it would have been kept" not in said.stdout  # the other stage drops it, too
     assert "12 was kept" in tamis("why", str(output), "12").stdout
@@ -172,11 +172,14 @@ def test_rules_behind_the_one_that_dropped_a_document_are_named_not_passed_over(
         ("score", "max_word_length", {"max_word_length": AT_MOST}),
     ]
     (both,), (last,) = find(output, "both"), find(output, "last")
-    assert (both.smallest_change(rule_of(both, rules)), not_asked(both, rules)) == (
+    assert (str(both.smallest_change(rule_of(both, rules))), not_asked(both, rules)) == (
         "min_words=2 (it is 3)",
         ["max_word_length"],
     )
-    assert (last.smallest_change(rule_of(last, rules)), not_asked(last, rules)) == ("max_word_length=26 (it is 10)", [])
+    assert (str(last.smallest_change(rule_of(last, rules))), not_asked(last, rules)) == (
+        "max_word_length=26 (it is 10)",
+        [],
+    )
     told = json.loads(tamis("why", output, "both", "--json").stdout)["verdicts"][0]
     assert (told["kept_by_rule_with"], told["not_evaluated"]) == ("min_words=2 (it is 3)", ["max_word_length"])
 
@@ -191,7 +194,7 @@ def test_a_limit_counts_the_way_its_rule_says_whatever_it_is_called(tmp_path):
     )
     rules = rules_of(run_folder(output))
     (repeats,) = find(output, "repeats")  # 2 of its 10 lines differ, and 7 of 10 must
-    assert repeats.smallest_change(rule_of(repeats, rules)) == "max_repeated_line_fraction=0.2 (it is 0.7)"
+    assert str(repeats.smallest_change(rule_of(repeats, rules))) == "max_repeated_line_fraction=0.2 (it is 0.7)"
     assert find(output, "short") == []
 
 

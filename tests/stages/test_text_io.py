@@ -85,7 +85,7 @@ def test_mistakes_in_a_reader_are_found_when_it_is_made(arguments: dict[str, Any
 def test_a_reader_stage_reads_whole_files_outside_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t, "n": 1}) + "\n" for t in "xy"))
     reading = JsonlReader(str(tmp_path), fields=["text"]).decompose()[1]
-    (batch,) = reading.process(FileGroupTask("set", [str(tmp_path / "a.jsonl")]))  # type: ignore[misc]
+    batch = reading.process(FileGroupTask("set", [str(tmp_path / "a.jsonl")]))
     assert (batch.dataset_name, batch.get_columns(), batch.column("text").to_pylist()) == ("set", ["text"], ["x", "y"])
 
 

@@ -48,7 +48,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     from tamis.stores import opening, s3
 
     monkeypatch.setattr(s3, "_clients", {})
-    monkeypatch.setattr(opening, "_seen", {})
+    monkeypatch.setattr(opening, "_sources", {})
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def test_a_run_sets_a_damaged_object_aside_and_reads_one_that_was_changed_on_the
     proxy.fault = flipping(1, "a.jsonl")
     assert copy(f"s3://{bucket}/in", str(tmp_path / "once")).ledger.written.n == 1600
     assert proxy.n_faults == 1
-    opening._seen.clear()
+    opening._sources.clear()
     proxy.fault = flipping(1000, "a.jsonl")
     with pytest.raises(Incomplete):
         copy(f"s3://{bucket}/in", str(tmp_path / "always"))

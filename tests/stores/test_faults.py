@@ -74,7 +74,7 @@ def test_a_log_record_whose_answer_was_lost_is_our_own(bucket: str, proxy: Fault
     store = requests.Bucket(bucket)
     store.put_new("log/0", b"mine")
     assert store.get("log/0") == b"mine"
-    with pytest.raises(requests.Taken):
+    with pytest.raises(requests.NameTaken):
         store.put_new("log/0", b"theirs")
     assert store.get("log/0") == b"mine"
 
@@ -91,7 +91,7 @@ def test_a_completion_whose_answer_was_lost_is_done_once(
     store.complete("a", upload.id, upload.parts, upload.mark)
     assert s3.get_object(Bucket=bucket, Key="a")["Body"].read() == b"x" * 100
     other = send(store, "a", str(tmp_path / "a"))
-    with pytest.raises(requests.Taken):  # a late attempt of somebody else
+    with pytest.raises(requests.NameTaken):  # a late attempt of somebody else
         store.complete("a", other.id, other.parts, other.mark)
 
 

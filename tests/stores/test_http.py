@@ -79,7 +79,7 @@ class Web:
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(opening, "_seen", {})
+    monkeypatch.setattr(opening, "_sources", {})
     made = Web()
     yield made
     made.close()

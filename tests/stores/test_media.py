@@ -110,8 +110,8 @@ def test_many_small_copies_are_not_looked_at_again_for_each_new_one(
         n_looks += 1
         return real(path)
 
-    monkeypatch.setattr(opening, "_seen", {})
-    monkeypatch.setattr(opening, "_look", Made)
+    monkeypatch.setattr(opening, "_sources", {})
+    monkeypatch.setattr(opening, "_find_source", Made)
     monkeypatch.setattr(os, "scandir", counted)
     spool.keep_copies(str(tmp_path / "spool"), 80_000)
     for i in range(200):

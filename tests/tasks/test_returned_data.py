@@ -26,6 +26,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import ROW_ID, DocumentBatch
+from tamis.tasks.frames import text_dtype
 
 RECORDS = [
     b'{ "id":0, "text": "first \\u00e9 text", "n":1, "f":1.0, "e":1.50e1, "o":{"b" : 1, "a":[1, 2.0]}}',
@@ -366,7 +367,7 @@ def test_columns_of_parquet_keep_their_types() -> None:
         frame = batch.to_pandas()
         assert [str(d) for d in frame.dtypes] == [
             "Int16",
-            "object",
+            str(text_dtype()),
             "float32",
             "datetime64[us, UTC]",
             "object",

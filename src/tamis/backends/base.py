@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run_result import Progress, RunResult, Show
+from tamis.engine.progress import Progress
+from tamis.engine.run.run_result import RunResult, Show
 from tamis.engine.run.settings import SETTINGS
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
@@ -48,11 +49,11 @@ class BaseExecutor:
         watch: Watch | None = None,
         report: bool = True,
     ) -> None:
-        known = [*_CONFIG, *self.own_config]
+        names = [*_CONFIG, *self.own_config]
         for key in config or {}:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            if key not in names:
+                near = difflib.get_close_matches(key, names, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
                 raise UsageError(f"{type(self).__name__}: unknown config key {key!r}; {hint}")
         self.config = dict(config or {})
         self._check_config()

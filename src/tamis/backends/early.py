@@ -52,7 +52,7 @@ def load(*more: str) -> bool:
         return False
     try:
         from tamis.backends.preload import load_libraries
-        from tamis.memory.pages import drop_clean_pages
+        from tamis.memory.release import drop_clean_pages
 
         load_libraries([RECORDS])
         for name in more:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import _satellites
 from tamis.backends.alerting import alerted, summary_of
+from tamis.backends.column_scan import find_column_types, wants_scan
 from tamis.backends.progress import ProgressDisplay, at_most_every, in_one_line, print_lines
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
@@ -26,7 +27,7 @@ from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.errors import Incomplete, RunConflict, StoreError, TamisError, UsageError
 from tamis.hints import command
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, Task
 from tamis.terminal import printable
@@ -63,11 +64,13 @@ def execute(
         job,
         initial_tasks,
         chosen.blocksize,
-        os.path.join(local_output_dir(output), "_tamis", "initial"),
+        os.path.join(run_dir_of(output), "initial"),
         everything,
         chosen.scratch,
     )
-    run_dir = os.path.join(local_output_dir(output), "_tamis")
+    if wants_scan(job):
+        find_column_types(job, inputs, chosen, executor, everything)
+    run_dir = run_dir_of(output)
     with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
         run = Run(
             job,
@@ -100,9 +103,9 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
             exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
         raise
     if reported and not (executor.is_part and not result.exit_code):  # the workflow leaves that of the whole
-        kept = os.path.join(run.dir.path, "report.html")
-        is_there = result.status == "already" and os.path.exists(kept)
-        result.report = kept if is_there else leave_report(run.dir.path)
+        report = os.path.join(run.dir.path, "report.html")
+        is_reported = result.status == "already" and os.path.exists(report)
+        result.report = report if is_reported else leave_report(run.dir.path)
         with contextlib.suppress(StoreError):  # the run is finished, whatever becomes of its page
             run.dir.keep_files("report.html")
     return result
@@ -127,11 +130,9 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
     """Return the tasks that a run produced; raise if it failed, warn if only some documents failed."""
     if result.first_failure and not result.exit_code:
         n = result.ledger.quarantined.n
+        documents = f"{n:,} document{' is' if n == 1 else 's are'} in quarantine"
         warnings.warn(
-            printable(
-                f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); "
-                f"first: {result.first_failure}"
-            ),
+            printable(f"{name}: {documents} ({command('quarantine', result.output)}); first: {result.first_failure}"),
             stacklevel=3,
         )
     if result.status == "sampled":  # what was asked for with on_infeasible="sample"

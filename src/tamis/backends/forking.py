@@ -25,10 +25,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tamis import files
-from tamis.backends.fork_messages import CallerContext, Exited, Forked, Request, Up
+from tamis.backends.fork_messages import CallerContext, Exited, Forked, JobLoaded, Request
 from tamis.engine import activity as doing
 from tamis.engine.channel import Channel
-from tamis.memory import meter, shm_cleanup
+from tamis.memory import meter, shared_memory
 from tamis.memory.kill_tree import end_descendants, end_strays
 from tamis.memory.release import hygiene_env, tune_malloc
 
@@ -81,15 +81,15 @@ class Forker:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.siginterrupt(number, False)  # a fork that waits at the gate is not to fail for it
         die_with_parent(os.getppid(), signal.SIGTERM)
-        before = shm_cleanup.present()
+        before = shared_memory.present()
         try:
             return self._serve()
         finally:
             below = meter.descendants()  # of a supervisor that was killed: no other process cleans up after them
-            shared = shm_cleanup.mapped_by(below)
+            shared = shared_memory.mapped_by(below)
             end_descendants()
-            shm_cleanup.remove_files(shared, before)
-            shm_cleanup.remove_segments(below.keys())
+            shared_memory.remove_files(shared, before)
+            shared_memory.remove_segments(below.keys())
 
     def _note_end(self, *_: object) -> None:
         self._is_orphan = True
@@ -289,13 +289,13 @@ def enter(of_caller: CallerContext) -> None:
     os.close(out)
 
 
-def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
+def settle(drop_pages: bool = True, is_branch: bool = False) -> JobLoaded:
     """Freeze the collector and return unneeded pages after loading, before the first fork.
 
     Not again in a fork of a process that did: looking for them takes 60 ms. A branch shares pages with the command; as
     they are written to, each gets its own, so all of them count here.
     """
-    from tamis.memory.pages import drop_clean_pages
+    from tamis.memory.release import drop_clean_pages
 
     gc.collect()  # what was frozen earlier is not looked at again
     gc.freeze()
@@ -304,6 +304,6 @@ def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
         drop_clean_pages()
     status = meter.status() or {}
     anon = status.get("RssAnon", 0)
-    return Up(
+    return JobLoaded(
         own_bytes=anon if is_branch else meter.own_bytes() or 0, anon_bytes=anon, peak_bytes=status.get("VmHWM", 0)
     )

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tamis.memory import meter, ramfiles, sampler, shm_cleanup
+from tamis.memory import meter, sampler, shared_memory
 from tamis.memory.kill_tree import end_escaped, end_tree, send
 from tamis.memory.seccomp_gate import Gate, GateCall
 from tamis.memory.worker_tree import FamilyMemory, ProcessFamily
@@ -34,7 +34,7 @@ _LOOK_SHARE = 20  # files in memory are looked for no more often than this many 
 
 
 @dataclass
-class _Ward:
+class _GuardedWorker:
     """One worker with all below it."""
 
     worker: int
@@ -78,13 +78,13 @@ class WorkerGuard:
 
     def __init__(self, watch: sampler.Sampler, wake: Callable[[], None], own_folders: Sequence[str] = ()) -> None:
         self._watch, self._wake, self._own_folders = watch, wake, own_folders
-        self._devices, self._shared_bytes = ramfiles.memory_devices(), ramfiles.shared_total()
+        self._devices, self._shared_bytes = shared_memory.memory_devices(), shared_memory.shared_total()
         self._lock = threading.RLock()
-        self._wards: dict[int, _Ward] = {}  # by worker
+        self._wards: dict[int, _GuardedWorker] = {}  # by worker
         self._owner: dict[int, int] = {}  # pid of a worker -> worker
         self._notices: list[Notice] = []
         self._was_noticed = False
-        self._before = shm_cleanup.present()
+        self._before = shared_memory.present()
         self._leftovers: set[str] = set()  # files of ended workers that are still in use
         self._removed_s = self._count_after_s = 0.0
         self._gate: Gate | None = None
@@ -106,7 +106,7 @@ class WorkerGuard:
 
     def adopt(self, worker: int, pid: int, base_bytes: int) -> None:
         with self._lock:
-            self._wards[worker] = _Ward(worker, ProcessFamily(pid, base_bytes, _Processes()))
+            self._wards[worker] = _GuardedWorker(worker, ProcessFamily(pid, base_bytes, _Processes()))
             self._owner[pid] = worker
 
     def grant(self, worker: int, cap_bytes: int, ceiling_bytes: int) -> None:
@@ -153,7 +153,7 @@ class WorkerGuard:
             if ward is None:
                 return False
             ward.was_ended = True
-            ward.shared_files |= shm_cleanup.mapped_by(_tree(ward.family.pid))
+            ward.shared_files |= shared_memory.mapped_by(_tree(ward.family.pid))
             end_tree(ward.family.pid)
         return True
 
@@ -171,7 +171,7 @@ class WorkerGuard:
             if code == 0 and not ward.was_ended:
                 return []
             self._leftovers |= ward.shared_files
-            shm_cleanup.remove_segments(ward.family.pids)
+            shared_memory.remove_segments(ward.family.pids)
             return self._remove_leftovers()
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class WorkerGuard:
         os.close(self._stop_write)
 
     def _remove_leftovers(self) -> list[str]:
-        removed = shm_cleanup.remove_files(self._leftovers, self._before)
+        removed = shared_memory.remove_files(self._leftovers, self._before)
         self._leftovers = {path for path in self._leftovers if os.path.exists(path)}
         self._removed_s = time.monotonic()
         return removed
@@ -255,22 +255,22 @@ class WorkerGuard:
         family.refuse(pid, call.n_bytes)
         return self._refused(ward, pid, call.n_bytes)
 
-    def _refused(self, ward: _Ward, pid: int, n_bytes: int) -> int:
+    def _refused(self, ward: _GuardedWorker, pid: int, n_bytes: int) -> int:
         ward.is_starved |= pid != ward.family.pid
         self._notices.append(Notice("refused", ward.worker, n_bytes))
         return errno.ENOMEM
 
-    def _map(self, ward: _Ward, n_bytes: int, path: str) -> bool:
+    def _map(self, ward: _GuardedWorker, n_bytes: int, path: str) -> bool:
         if not ward.family.map(n_bytes):
             ward.family.note_mapped(self._mapped_bytes(ward))  # some may be unmapped again, which no call reports
             if not ward.family.map(n_bytes):
                 return False
         ward.shared_paths.add(path)
-        if os.path.dirname(path) == shm_cleanup.SHARED_FOLDER:
+        if os.path.dirname(path) == shared_memory.SHARED_FOLDER:
             ward.shared_files.add(path)
         return True
 
-    def _ward_of(self, pid: int) -> _Ward | None:
+    def _ward_of(self, pid: int) -> _GuardedWorker | None:
         above: int | None = pid
         while above is not None and above > 1:
             if above in self._owner:
@@ -299,7 +299,7 @@ class WorkerGuard:
             return "" if status.st_rdev == _ZERO_DEVICE else None
         return None if call.is_private and is_system(path) else path
 
-    def _mapped_bytes(self, ward: _Ward) -> int:
+    def _mapped_bytes(self, ward: _GuardedWorker) -> int:
         """Return the bytes that the family has actually mapped.
 
         Each mapping counts once; those the forking server had already mapped do not count.
@@ -345,7 +345,7 @@ class WorkerGuard:
         self._watch.sample_faster(is_hurried)
 
     def _shared_memory_moved(self) -> bool:
-        now = ramfiles.shared_total()
+        now = shared_memory.shared_total()
         moved = abs(now - self._shared_bytes) > _MOVED_BYTES
         self._shared_bytes = now if moved else self._shared_bytes
         return moved
@@ -354,22 +354,22 @@ class WorkerGuard:
         """Count files in memory that were written and not mapped, which no counter of a process shows."""
         began_s = time.monotonic()
         for ward in self._wards.values():
-            ward.held_files = ramfiles.bytes_by_file(ward.family.pids, self._devices, self._own_folders)
+            ward.held_files = shared_memory.bytes_by_file(ward.family.pids, self._devices, self._own_folders)
         ended_s = time.monotonic()
         self._count_after_s = ended_s + _LOOK_SHARE * (ended_s - began_s)
 
-    def _note_unmapped(self, ward: _Ward) -> None:
+    def _note_unmapped(self, ward: _GuardedWorker) -> None:
         """Update the mapped bytes if the address space has shrunk: it may hold fewer mappings than were granted."""
         size = sum(meter.size_bytes(pid) or 0 for pid in ward.family.pids)
         if size < ward.size_bytes:
             ward.family.note_mapped(self._mapped_bytes(ward))
         ward.size_bytes = size
 
-    def _check(self, ward: _Ward, pids: list[int]) -> None:
+    def _check(self, ward: _GuardedWorker, pids: list[int]) -> None:
         """Stop a worker that seems to use more than it may while this is measured; keep it stopped if it does."""
         for pid in pids:
             send(pid, signal.SIGSTOP)
-        ward.held_files = ramfiles.bytes_by_file(pids, self._devices, self._own_folders)
+        ward.held_files = shared_memory.bytes_by_file(pids, self._devices, self._own_folders)
         used = meter.tree_pss(pids) + sum(ward.held_files.values())
         if used > ward.ceiling_bytes:
             ward.stopped_bytes = used
@@ -380,7 +380,7 @@ class WorkerGuard:
         for pid in pids:
             send(pid, signal.SIGCONT)
 
-    def _notice_unbounded(self, ward: _Ward) -> None:
+    def _notice_unbounded(self, ward: _GuardedWorker) -> None:
         """Report once per run that there is no gate, and that a stage has children or took more than its limit."""
         if self._gate is None and not self._was_noticed:
             self._was_noticed = True

@@ -15,7 +15,7 @@ from tamis import secrets
 from tamis.engine.activity import in_words
 from tamis.engine.job import Job
 from tamis.engine.messages import ORDERS, Assign, Exit, Failure, FailureKind, Order, Ready, UnitMessage, Vitals, about
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node
@@ -79,7 +79,7 @@ class InlineWorkers:
 
             failed: StageFailure | None = None
             try:
-                report = self._runner.run(message.unit, message.fence, send, lambda: 0)
+                report = self._runner.run(message.unit, message.fence, send, lambda: 0, message.samples)
             except StageFailure as exc:
                 failed = exc
             if failed is not None:  # outside of the handler: the exception keeps the context that it was raised in

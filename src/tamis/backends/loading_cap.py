@@ -99,20 +99,20 @@ class LoadingCap:
         """
         if not self._ceiling_bytes:
             return
-        asked = answer.requested_bytes if answer is not None else 0
+        requested_bytes = answer.requested_bytes if answer is not None else 0
         is_memory = self._is_exceeded or (answer is not None and answer.is_memory)
         if (
             not is_memory and (aborted := _ABORTED.search(self._log_since())) is not None
         ):  # the server, or a child of its
-            is_memory, asked = True, int(aborted["n"] or 0)
+            is_memory, requested_bytes = True, int(aborted["n"] or 0)
         if answer is None and code in _CRASHES:
             is_memory |= self._ceiling_bytes - self._peak_bytes < _CLOSE_BYTES
         if not is_memory:
             return
-        needed = max(self._peak_bytes + asked, int(max(self._peak_bytes, self._budget_bytes) * _GROWTH))
+        needed = max(self._peak_bytes + requested_bytes, int(max(self._peak_bytes, self._budget_bytes) * _GROWTH))
         named = estimated_budget(needed)
         where = f"stage {answer.stage!r}" if answer is not None and answer.stage else "the stages"
-        more = f", where an allocation of {format_size(asked)} failed" if asked >= 10**6 else ""
+        more = f", where an allocation of {format_size(requested_bytes)} failed" if requested_bytes >= 10**6 else ""
         raise BudgetError(
             f"a memory budget of {format_size(self._budget_bytes)} is too small: {format_size(self._used_bytes)} go "
             "to the supervisor and the "

@@ -19,14 +19,14 @@ from tamis.backends.base import BaseExecutor
 from tamis.backends.execution import load_report
 from tamis.backends.fork_messages import (
     FROM_FORKER,
-    Based,
     Exited,
     Forked,
     ForkWorker,
+    JobLoaded,
+    LibrariesLoaded,
     LoadJob,
     LoadStages,
     NotLoaded,
-    Up,
 )
 from tamis.backends.forking import Branch, caller_context, launch
 from tamis.backends.guard import Notice, WorkerGuard
@@ -73,7 +73,7 @@ class _ForkedWorker:
 class ForkedWorkers:
     """Processes of one run. `payload` is the pickled job.
 
-    `meanwhile` is called while the forking server loads the job: time that would only be waited.
+    `while_loading` is called once, while the forking server loads the job: time that would only be waited.
     """
 
     is_remote = False
@@ -85,10 +85,10 @@ class ForkedWorkers:
         log: str,
         count_caller: bool,
         warm_process: WarmProcess | None = None,
-        meanwhile: Callable[[], object] = int,
+        while_loading: Callable[[], object] | None = None,
     ) -> None:
         self._payload, self._config, self._log, self._count_caller = payload, config, log, count_caller
-        self._warm_process, self._meanwhile = warm_process, meanwhile
+        self._warm_process, self._while_loading = warm_process, while_loading
         self._workers: dict[int, _ForkedWorker] = {}
         self._selector = selectors.DefaultSelector()
         self._waker = Waker()
@@ -116,11 +116,10 @@ class ForkedWorkers:
         self._channel.send(LoadJob(caller_context(self._log), len(self._payload), self._config))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
-        if not self._channel.wait(0):
-            self._meanwhile()  # the server is busy for 0.2 s
-            self._meanwhile = int
+        if not self._channel.wait(0):  # the server is busy for 0.2 s
+            self._use_waiting_time()
         answer = self._load_stages()
-        if not isinstance(answer, Up):
+        if not isinstance(answer, JobLoaded):
             self._refuse(answer)
         parent_bytes = self._warm_process.own_bytes if self._warm_process is not None else 0
         self.server = ServerMemory(
@@ -129,6 +128,11 @@ class ForkedWorkers:
         fds = self._channel.fds
         self._guard.attach(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
+
+    def _use_waiting_time(self) -> None:
+        work, self._while_loading = self._while_loading, None
+        if work is not None:
+            work()
 
     def _load_stages(self) -> Any:
         """Have the stages of the job loaded inside the budget; return the answer of the server.
@@ -139,16 +143,16 @@ class ForkedWorkers:
         assert self._server is not None
         assert self._sampler is not None
         answer = self._channel.receive()
-        if not isinstance(answer, Based):
+        if not isinstance(answer, LibrariesLoaded):
             return answer
         cap = LoadingCap(self._sampler, self._server.pid, self._config.budget_bytes, self._log)
         try:
             self._channel.send(LoadStages(cap.begin()))
-            self._meanwhile()
+            self._use_waiting_time()
             answer = self._channel.receive()
         finally:
             cap.end()
-        if not isinstance(answer, Up):
+        if not isinstance(answer, JobLoaded):
             cap.check(answer, self._server.wait() if answer is None else None)
         return answer
 
@@ -294,11 +298,11 @@ class ForkedWorkers:
             return replace(news, peak_bytes=peak, retained_bytes=news.retained_bytes + took.held_bytes)
         if isinstance(news, Done):
             return replace(news, peak_bytes=peak, outside_bytes=took.held_bytes)
-        asked = own = news.requested_bytes  # exact, and all there is to say where the worker was alone
+        requested_bytes = own = news.requested_bytes  # exact, and all there is to say where the worker was alone
         if kind is FailureKind.MEMORY and took.requested_bytes:
-            asked = max(own, took.requested_bytes) if took.peak_bytes else own or took.requested_bytes
+            requested_bytes = max(own, took.requested_bytes) if took.peak_bytes else own or took.requested_bytes
         assert kind is not None
-        return replace(news, kind=kind, peak_bytes=peak, outside_bytes=took.held_bytes, requested_bytes=asked)
+        return replace(news, kind=kind, peak_bytes=peak, outside_bytes=took.held_bytes, requested_bytes=requested_bytes)
 
     def _noticed(self, notice: Notice) -> list[Event]:
         """Return the events for a notice.
@@ -334,7 +338,7 @@ class ForkedWorkers:
                 if process.channel.garbled:
                     self.kill(message.child)
             else:
-                events += self._gone(message.child, message.code, message.stage)
+                events += self._worker_ended(message.child, message.code, message.stage)
         if self._channel.closed:
             self._selector.unregister(self._channel.sock)
             if self._server is not None:
@@ -345,10 +349,10 @@ class ForkedWorkers:
             if self._count_caller:
                 end_forks(Branch.living)
             for worker in list(self._workers):
-                events += self._gone(worker, -signal.SIGKILL)
+                events += self._worker_ended(worker, -signal.SIGKILL)
         return events
 
-    def _gone(self, worker: int, code: int, stage: str = "") -> list[Event]:
+    def _worker_ended(self, worker: int, code: int, stage: str = "") -> list[Event]:
         """Return the last messages, then the death, with the stage in which it occurred."""
         events = self._from_worker(worker) if not self._workers[worker].channel.closed else []
         process = self._workers.pop(worker)
@@ -402,8 +406,8 @@ class LocalExecutor(BaseExecutor):
         if self.warm_process is not None:
             self.warm_process.ready(job.kernel_groups())
             return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, self.warm_process)
-        meanwhile = load_report if self.report else int
-        return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, meanwhile=meanwhile)
+        while_loading = load_report if self.report else None
+        return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, while_loading=while_loading)
 
 
 class InProcessExecutor(BaseExecutor):

@@ -20,8 +20,6 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
-import tamis.engine.worker.loop
-import tamis.memory.pages  # noqa: F401 - the same
 from tamis.engine import activity
 from tamis.engine.job import Job
 from tamis.engine.schema import read_plan

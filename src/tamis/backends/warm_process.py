@@ -169,7 +169,7 @@ class WarmProcess:
     def _pump(self, timeout_s: float) -> None:
         """Take in what the process says; when it is gone, so are all its children."""
         if self._channel is None or self._channel.closed:
-            self._all_gone()
+            self._mark_all_ended()
             return
         if timeout_s > 0:
             select.select([self._channel], [], [], timeout_s)
@@ -183,9 +183,9 @@ class WarmProcess:
                 child.returncode = message.code
                 del self._children[message.child]
         if self._channel.closed:
-            self._all_gone()
+            self._mark_all_ended()
 
-    def _all_gone(self) -> None:
+    def _mark_all_ended(self) -> None:
         for child in self._children.values():
             child.returncode = -signal.SIGKILL
         self._children.clear()

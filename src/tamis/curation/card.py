@@ -6,6 +6,7 @@ Covers the stage that counts for it in the last pass, and its text.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ LICENCE_FIELDS = ("license", "licence", "license_type")
 CHARS, LICENCE, LANGUAGE = "characters", "licence", "language"
 _MAX_CHARS = 60
 _MAX_VALUES = 100
+DESCRIBE = "describe"  # the name of the stage that counts for the card
 MARK = "<!-- written by tamis curate -->"
 _SIZES = (
     (10**3, "n<1K"),
@@ -44,6 +46,16 @@ class Split:
     bytes: int
 
 
+@dataclass
+class TokensOnCard:
+    """What a card tells of an output of token ids. `is_loaded`: `datasets` reads its files."""
+
+    tokenizer: str
+    sequence_length: int | None
+    n_padding: int
+    is_loaded: bool
+
+
 def make_card(
     name: str,
     ledger: Any,
@@ -51,17 +63,20 @@ def make_card(
     splits: Sequence[Split],
     lang: str | None,
     duplicate_labels: Collection[str] = (),
+    remarks: Sequence[str] = (),
+    tokens: TokensOnCard | None = None,
 ) -> str:
     """Return the text of the card.
 
     `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
-    duplicates.
+    duplicates; `remarks`: sentences on steps that were left out; `tokens`: of an output of token ids.
     """
-    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == DESCRIBE), {})
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
-    lines = ["---", *_head(name, codes, licences, ledger.written.n, splits), "---", MARK, f"# {_plain(name)}", ""]
+    loaded = splits if tokens is None or tokens.is_loaded else []
+    lines = ["---", *_head(name, codes, licences, ledger.written.n, loaded), "---", MARK, f"# {_plain(name)}", ""]
     n_duplicates = sum(t.n for b in ledger.stages if b.name in duplicate_labels for t in b.dropped.values())
     lines += [
         "| documents | |",
@@ -73,8 +88,11 @@ def make_card(
         f"| **written** | **{ledger.written.n:,}** |",
         "",
     ]
-    lines += ["## Files", "", "| split | documents | size |", "|---|---|---|"]
+    kind = "documents" if tokens is None or tokens.sequence_length is None else "sequences"
+    lines += ["## Files", "", f"| split | {kind} | size |", "|---|---|---|"]
     lines += [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
+    if tokens is not None:
+        lines += ["", "## Tokens", "", *_tokens(ledger, tokens)]
     lines += [
         "",
         "## Rules",
@@ -83,6 +101,7 @@ def make_card(
         "|---|---|---|---|",
         *_rules(ledger, rules),
         "",
+        *(f"{remark}.\n" for remark in remarks),
     ]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
     for title, counts in (("Languages", languages), ("Licences", licences)):
@@ -106,9 +125,23 @@ def _head(
         lines += ["language:", *(f"- {json.dumps(code)}" for code in codes)]
     if len(licences) == 1:
         lines.append(f"license: {json.dumps(next(iter(licences)))}")
-    lines += ["configs:", "- config_name: default", "  data_files:"]
+    if splits:
+        lines += ["configs:", "- config_name: default", "  data_files:"]
     for split in splits:
         lines += [f"  - split: {json.dumps(split.name)}", f"    path: {json.dumps(split.path)}"]
+    return lines
+
+
+def _tokens(ledger: Any, tokens: TokensOnCard) -> list[str]:
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "tokenize"), {})
+    name = os.path.basename(tokens.tokenizer.rstrip("/"))
+    lines = [f"{int(metrics.get('tokens', 0)):,} tokens, by the tokenizer {_plain(name)}."]
+    if tokens.sequence_length is not None:
+        lines += ["", f"Sequences have {tokens.sequence_length:,} tokens; {tokens.n_padding:,} are padding."]
+    counts = {key.removeprefix("tokens "): int(n) for key, n in metrics.items() if key.startswith("tokens ")}
+    if counts:
+        rows = sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
+        lines += ["", "| of | tokens |", "|---|---|", *(f"| {_plain(key)} | {n:,} |" for key, n in rows)]
     return lines
 
 
@@ -117,7 +150,7 @@ def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     rows, listed = [], set()
     for rule in rules:
         key = (rule.stage, rule.name)
-        limits = ", ".join(f"{k} {v}" for k, v in rule.limits.items() if v is not None)
+        limits = ", ".join(f"{rule.parameter(k)} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
             rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
             listed.add(key)
@@ -167,7 +200,7 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     text_field: str = "text"
     language_fields: Sequence[str] = ("language",)
-    name: str = "describe"
+    name: str = DESCRIBE
 
     def inputs(self) -> Any:
         return ["data"], [self.text_field]

@@ -10,7 +10,7 @@ from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Mix, Source, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.result import CurationResult
-from tamis.curation.steps import Deduplication, Step
+from tamis.curation.steps import Deduplication, LeftOut, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
@@ -19,6 +19,11 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Writer
+from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.writer import ArrowWriter
+from tamis.stages.text.tokens.options import TokenOptions
+from tamis.stages.text.tokens.stages import IDENTITY, IDS, TokenFileWriter, Tokenize
+from tamis.stages.text.tokens.tokenizer import tokenizer_path
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -29,12 +34,15 @@ _WHO = "Curation"
 class Curation:
     """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
-    Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines. `input_path`: a folder, a
-    glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the format of the input
-    or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the last step is a writer. `shard_size`: files
-    of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a
-    seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`, several inputs with a
-    weight, max_documents or upsample each. `run()` runs all passes, and resumes where it was stopped.
+    Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines, RepeatedPassages,
+    Decontaminate. `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a
+    folder, written in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the
+    last step is a writer. `shard_size`: files of about this size before compression. `split`:
+    "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md that describes the
+    data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `tokens`:
+    token ids instead of documents (`TokenOptions`). `left_out`: steps of the recipe that cannot run here; they belong
+    to the identity of the run, and summary, report and card name them. `run()` runs all passes, and resumes where it
+    was stopped.
     """
 
     def __init__(
@@ -49,9 +57,11 @@ class Curation:
         shuffle: int | bool | None = None,
         card: bool = True,
         sources: Sequence[Source | Mapping[str, Any]] | None = None,
+        left_out: Sequence[LeftOut] = (),
+        tokens: TokenOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
-        self.writing = make_writing(file_type, shard_size, split, shuffle, card)
+        self.name, self.left_out = name, tuple(left_out)
+        self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens)
         remaining = list(steps)
         self.sources = [] if sources is None else sources_of(sources)
         if self.sources:
@@ -59,11 +69,16 @@ class Curation:
                 raise UsageError(f"{_WHO}: give input_path or sources, not both")
             input_path = [s.path for s in self.sources]
         self._reader = self._take_reader(remaining, input_path)
+        if isinstance(self._reader, DocumentReader):  # a step like any other: what it makes is kept for later passes
+            self._reader, extraction = self._reader.taking_extraction()
+            remaining = [*extraction, *remaining]
         self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []
         for step in remaining:
             self.steps += self._flat(step)
+        if self.writing.tokens is not None:
+            self.steps.append(self._tokenizing(self.writing.tokens))
         names = [s.name for s in self.steps if isinstance(s, Deduplication)]
         if len(set(names)) < len(names):
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
@@ -90,10 +105,10 @@ class Curation:
             got = "both" if output_path is not None else "neither"
             raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
         if isinstance(last, Writer):
-            if self.writing.is_packed or self.writing.file_type is not None:
+            if self.writing.is_packed or self.writing.file_type is not None or self.writing.tokens is not None:
                 raise UsageError(
-                    f"{_WHO}: file_type, shard_size, split and shuffle go with output_path; the last step is a writer "
-                    "already"
+                    f"{_WHO}: file_type, shard_size, split, shuffle and tokens go with output_path; the last step is a "
+                    "writer already"
                 )
             if last.mode not in ("ignore", "error"):
                 raise UsageError(
@@ -102,9 +117,16 @@ class Curation:
             steps.pop()
             return last
         self._partitioning().reach()
+        if self.writing.tokens is not None:
+            return TokenFileWriter(str(absolute(str(output_path))), self.writing.tokens.format)
         return _writer_for(
             self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
         )
+
+    def _tokenizing(self, tokens: TokenOptions) -> Tokenize:
+        tokenizer_path(tokens.tokenizer)  # so that a wrong one is reported before the first pass
+        stage = Tokenize(tokens.tokenizer, self.text_field, tokens.end_token, tokens.format)
+        return stage.with_identity() if self.writing.is_packed else stage
 
     def _flat(self, step: Step) -> list[Step]:
         if isinstance(step, Deduplication):
@@ -138,6 +160,8 @@ class Curation:
 
         Files that are packed afterwards are compressed at that point, not by this writer.
         """
+        if self.writing.is_packed and self.writing.tokens is not None:
+            return ArrowWriter(self.output_path, fields=[IDS, IDENTITY])
         stage: Any = copy.deepcopy(self._writer)
         if self.writing.is_packed and stage.format == "jsonl":
             stage.file_extension, stage.codec = "jsonl", None

@@ -18,6 +18,7 @@ from tamis.dedup.workflow import Host, Workflow
 from tamis.errors import TamisError
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.curation.runner import CurationRun
@@ -48,10 +49,7 @@ class Group:
             settings.shard, settings.merge = whole.shard, whole.merge
             settings.fresh = whole.fresh and whole.shard is not None
 
-        def progress(state: dict[str, Any]) -> None:
-            run.runner.progress({**state, "step": self.number})
-
-        return PassRunner(run.session, settings, progress, self.name if len(run.plan.groups) > 1 else "")
+        return PassRunner(run.session, settings, run.runner.progress, self.name if len(run.plan.groups) > 1 else "")
 
     def _passes(self, run: CurationRun) -> Passes:
         folder = os.path.join(run.work_path, str(self.number))
@@ -61,7 +59,7 @@ class Group:
         identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
         if len(self.steps) == 2:
             assert isinstance(decision, CompareCandidates)
-            decision = replace(decision, equal_tables=os.path.join(folder, "_tamis", _EQUAL_TABLES))
+            decision = replace(decision, equal_tables=os.path.join(run_dir_of(folder), _EQUAL_TABLES))
             # The limit of loss changes no decision.
             exact = {k: v for k, v in self.steps[0].parameters().items() if k != "max_source_loss"}
             identity["exact"] = exact

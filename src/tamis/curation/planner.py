@@ -197,8 +197,8 @@ def _remarks(step: StepFacts, passes: Sequence[PlannedPass]) -> Iterator[str]:
     """Yield remarks on a step that later passes run again."""
     if step.keeps:
         yield (
-            f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that "
-            "later passes do not ask it again"
+            f"{step.name}: what it makes is kept on the disk between passes, as far as there is room, so that later "
+            "passes do not make it again"
         )
     if step.is_expensive:
         yield (

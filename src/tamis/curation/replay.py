@@ -62,7 +62,7 @@ class Replay:
         assert isinstance(step, ProcessingStage)
         if kind_of(step) != DROPS:
             return [step]
-        return [ReplayDrops(group.replay_table(self._labels[i]), name=step.name, replayed_rules=step.rules())]
+        return [ReplayDrops(group.replay_table(self._labels[i]), name=step.name, judge=step)]
 
     def text_stages(self, candidates: str, text_makers: Sequence[int]) -> Stages:
         """Return the stages of the pass that collects the texts of candidates.

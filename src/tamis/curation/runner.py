@@ -33,6 +33,7 @@ from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.progress import Progress
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
@@ -42,10 +43,11 @@ from tamis.engine.schema import Manifest, StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
+from tamis.stages.text.tokens.stages import Tokenize
 from tamis.stores import options as stores
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_references import remove_referenced_below
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ _FORKED = [
     "tamis.curation.scores",
     "tamis.curation.source_limits",
     "tamis.curation.packer",
+    "tamis.curation.token_packer",
 ]
 _WRITE_WEIGHT, _STEP_WEIGHT = 0.5, 0.25  # of the last pass and of each step in it, in units of a first pass
 _FRESH = "start over with fresh (--fresh)"
@@ -99,6 +102,7 @@ class CurationRun:
         runners = [*(group.workflow.runner for group in self.groups), self.runner]
         result.leaks = [leak for runner in runners for leak in runner.leaks]
         result.alerts = summary_of(self.session.watch)
+        result.left_out = [str(step) for step in self.curation.left_out]
         return result
 
     def _run_passes(self) -> CurationResult:
@@ -139,9 +143,11 @@ class CurationRun:
         self._check_counts(written, summaries)
         self._keep_duplicates()
         self._keep_scores()
-        self._keep_histograms()
+        self._complete_manifest()
         output_files = finish_output(self, written)
         facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
+        if self.curation.writing.tokens is not None:
+            facts |= self._token_facts(written, output_files.numbers)
         record = CurationRecord(
             identity,
             {name: dict(summary) for name, summary in summaries.items()},
@@ -248,8 +254,10 @@ class CurationRun:
         stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
         sources = self.curation.sources
         job = make_job("", stages, on_cluster=self.session.is_cluster)
+        left_out = [step.name for step in self.curation.left_out]
         return {
             "steps": [s.name for s in steps],
+            **({"left_out": left_out} if left_out else {}),
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
             "deduplications": {group.name: group.workflow.passes.identity for group in self.groups},
             "writing": {
@@ -266,7 +274,14 @@ class CurationRun:
         now = json.loads(json.dumps(now))
         if earlier is None or earlier == now or (not self.has_commits() and self.output.read_record() is None):
             return
-        if earlier.get("steps") != now["steps"]:
+        if (before := earlier.get("left_out", [])) != (left_out := now.get("left_out", [])):
+            names = sorted({*before, *left_out} - ({*before} & {*left_out}))
+            changed = (
+                f"{', '.join(map(repr, names))} was left out by "
+                + ("only one of them" if before and left_out else f"the {'earlier' if before else 'present'} one alone")
+                + ", because a package that it needs is not installed everywhere"
+            )
+        elif earlier.get("steps") != now["steps"]:
             changed = (
                 f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones "
                 "resumes it (presets may change from version to version)"
@@ -329,7 +344,8 @@ class CurationRun:
         files.own_folder(folder, _FRESH)
         limits = os.path.join(folder, "limits.json")
         if not os.path.exists(limits):
-            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(last)]
+            counted = [step for step in last if not isinstance(step, Tokenize)]
+            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(counted)]
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
@@ -364,18 +380,19 @@ class CurationRun:
                     os.makedirs(target, exist_ok=True)
                     files.move(os.path.join(folder, file), os.path.join(target, f"{name}-{file}"))
 
-    def _keep_histograms(self) -> None:
-        """Add the distributions of scores that only earlier passes saw to those of the last pass."""
+    def _complete_manifest(self) -> None:
+        """Add what the last pass did not see: distributions of scores of earlier passes, and steps left out."""
         run = self.output.run
         manifest = run.read_manifest()
-        if not self.groups or manifest is None:
+        if manifest is None or not (self.groups or self.curation.left_out):
             return
-        known = {(table["stage"], table["name"]) for table in manifest.histograms}
+        manifest.remarks = [str(step) for step in self.curation.left_out]
+        tables = {(table["stage"], table["name"]) for table in manifest.histograms}
         for group in self.groups:
             earlier = RunDir(os.path.join(group.workflow.work.path, "keys-0")).read_manifest() or Manifest()
             for table in earlier.histograms:
-                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in known:
-                    known.add(key)
+                if table["kind"] == "score" and (key := (table["stage"], table["name"])) not in tables:
+                    tables.add(key)
                     manifest.histograms.append(table)
         run.write_manifest(manifest)
         database = RunDatabase(os.path.join(run.path, "run.sqlite"))
@@ -388,9 +405,16 @@ class CurationRun:
             return
         folder = os.path.join(self.work_path, "scores")
         files.own_folder(folder, _FRESH)
-        passes = [os.path.join(group.workflow.work.path, "keys-0", "_tamis") for group in self.groups]
+        passes = [run_dir_of(os.path.join(group.workflow.work.path, "keys-0")) for group in self.groups]
         task = ScoresTask(passes, self.output.run_dir)
         self.runner.run_task(folder, task, "tamis.curation.scores", "scores")
+
+    def _token_facts(self, written: RunResult, numbers: dict[str, int]) -> CurationFacts:
+        metrics = next((dict(b.metrics) for b in written.ledger.stages if b.name == "tokenize"), {})
+        facts: CurationFacts = {"n_tokens": int(metrics.get("tokens", 0))}
+        if self.curation.writing.tokens is not None and self.curation.writing.tokens.sequence_length is not None:
+            facts |= {"n_sequences": numbers.get("rows", 0), "n_padding": numbers.get("padding", 0)}
+        return facts
 
     def _facts(self, written: RunResult, peak_bytes: int, seconds: float) -> CurationFacts:
         ledger = written.ledger

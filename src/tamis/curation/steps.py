@@ -10,11 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, TOP, DedupKind
+from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, SUBSTRINGS, TOP, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
+from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A step that a recipe marks as optional, and that needs a package which is not installed."""
+
+    name: str
+    install: str
+
+    def __str__(self) -> str:
+        return f"step {self.name!r} is left out: it needs a package that is not installed ({self.install})"
 
 
 class Deduplication:
@@ -148,7 +160,7 @@ class Decontaminate(Deduplication):
     kind = CONTAMINATION
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
-        return _named(self.workflow(os.curdir).removal(table), self.name)
+        return _named(self.workflow(os.curdir).removal(table, paths), self.name)
 
 
 @dataclass
@@ -253,6 +265,36 @@ class Mix(Deduplication):
 def _named(stage: ProcessingStage[Any, Any], name: str) -> ProcessingStage[Any, Any]:
     stage.name = name
     return stage
+
+
+@dataclass
+class RepeatedPassages(Deduplication):
+    """Passages that occur more than once are cut out. See SubstringDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    min_bytes: int = 500
+    keep: str = "first"
+    remove: str = "span"
+    normalize_text: str = "none"
+    edges: str = "characters"
+    min_left_chars: int = 1
+    cut_field: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "cut_repeated_passages"
+
+    kind = SUBSTRINGS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.remove == "nothing":
+            raise UsageError(
+                f"{self.name}: a curation removes; leave the step out, or count passages with: "
+                "tamis dedup substrings --remove nothing"
+            )
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)
+        return stage
 
 
 def _mode(normalize_text: bool | str) -> str:

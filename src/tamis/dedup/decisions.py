@@ -58,9 +58,9 @@ class DecisionFiles:
         self._n_ranges, self._rows = n_ranges, Spilled(folder, fresh)
         self._first = first
 
-    def add(self, number: Any, kept: Any, similarity: Any, size: Any) -> None:
+    def add(self, number: Any, partners: Any, similarity: Any, size: Any) -> None:
         rows = np.empty(len(number), _ROW)
-        rows["number"], rows["kept"], rows["similarity"], rows["size"] = number, kept, similarity, size
+        rows["number"], rows["kept"], rows["similarity"], rows["size"] = number, partners, similarity, size
         if self._first:
             rows = rows[rows["number"] >= self._first]
         which = rows["number"] // np.uint32(self._per_range)
@@ -94,12 +94,12 @@ def write_tables(
     n_written = 0
     for part in decisions:
         removed = records.gather(["file", "offset"], part.number)
-        kept = records.gather_any(["file", "offset"], part.kept)
+        partner_places = records.gather_any(["file", "offset"], part.kept)
         rows = {
             "file": removed["file"],
             "offset": removed["offset"],
-            "kept_file": kept["file"],
-            "kept_offset": kept["offset"],
+            "kept_file": partner_places["file"],
+            "kept_offset": partner_places["offset"],
             "similarity": part.similarity,
         }
         table.add(**rows)

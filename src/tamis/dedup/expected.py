@@ -140,11 +140,11 @@ class DedupExpectation(Experience):
 
     def _note(self, summary: Summary) -> None:
         """Add the settings of the deduplication itself to settings.json of the last pass."""
-        from tamis.engine.run.settings import Record
+        from tamis.engine.run.settings import SettingsLog
 
         w, plan = self._workflow, self._plan
         path = os.path.join(w.output.run_dir, "settings.json")
-        record = Record(list((read_json(path) or {}).get("settings", [])))
+        record = SettingsLog(list((read_json(path) or {}).get("settings", [])))
         room = w.solver.room_bytes()
         record.note(
             "room of the deciding process",

@@ -76,6 +76,15 @@ LINES = DedupKind(
     keys="a hash per line",
     changes_text=True,
 )
+SUBSTRINGS = DedupKind(
+    name="substrings",
+    title="substring deduplication",
+    summary="Passages that occur more than once, anywhere in a text, are cut out of documents.",
+    workflow="SubstringDeduplicationWorkflow",
+    step="repeated_passages",
+    keys="hashes of some of its k-grams",
+    changes_text=True,
+)
 SEMANTIC = DedupKind(
     name="semantic",
     title="semantic deduplication",
@@ -124,4 +133,4 @@ MIX = DedupKind(
     is_deduplication=False,
 )
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC, CONTAMINATION, BUCKETS, TOP, MIX)}
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION, BUCKETS, TOP, MIX)}

@@ -17,7 +17,7 @@ from tamis.engine.run import disk
 from tamis.engine.run.output.directory import RunDir, own_run_dir
 from tamis.engine.run_record import FILE as RUN_RECORD
 from tamis.errors import BudgetError, RunConflict, StoreError, UsageError
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import local_output_dir, run_dir_of
 
 
 class OutputContents(Protocol):
@@ -49,7 +49,7 @@ class OutputDirectory:
     def __init__(self, path: str, writer: str, record_name: str) -> None:
         self.path = path
         self.home = local_output_dir(path)
-        self.run_dir = os.path.join(self.home, "_tamis")
+        self.run_dir = run_dir_of(self.home)
         self.record_name = record_name
         self._writer = writer
 

@@ -9,30 +9,36 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.backends.alerting import OFF, alerted
-from tamis.backends.passes import execute_pass
+from tamis.backends.base import BaseExecutor
+from tamis.backends.local import LocalExecutor
 from tamis.backends.warm_process import WarmProcess
 from tamis.dedup.task_process import TaskEnvironment, run_task, write_task
 from tamis.engine.job import make_job
+from tamis.engine.monitor.monitor import Watch
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import SETTINGS, Scope
 from tamis.engine.run_record import RunRecorder
-from tamis.engine.schema import read_plan
-from tamis.errors import UsageError
+from tamis.engine.schema import LeakReport, read_plan
+from tamis.errors import Incomplete, TamisError, UsageError
 from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
 from tamis.memory.budget import find_budget
 from tamis.memory.sampler import Mark
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress, planned_pass, print_line
+from tamis.pipeline.pass_progress import planned_pass, print_line
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
+
+if TYPE_CHECKING:
+    from tamis.pipeline import Pipeline
 
 
 @dataclass
@@ -196,7 +202,7 @@ class PassRunner:
     ) -> None:
         self.session, self.settings, self.progress = session, settings, progress
         self._scope = scope
-        self.leaks: list[dict[str, Any]] = []  # of all passes
+        self.leaks: list[LeakReport] = []  # of all passes
 
     def execute(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
         """Run one pass over documents and return its result. `more`: settings of this pass."""
@@ -214,8 +220,10 @@ class PassRunner:
     def plan(self, labels: Sequence[str], weights: Mapping[str, float] | None = None) -> None:
         """Record which passes are to come, in order. `weights`: of those whose work is not that of their kind."""
         if self.session.recorder is not None:
-            known = weights or {}
-            self.session.recorder.plan([planned_pass(label, self._scope, known.get(label)) for label in labels])
+            planned_weights = weights or {}
+            self.session.recorder.plan(
+                [planned_pass(label, self._scope, planned_weights.get(label)) for label in labels]
+            )
 
     @contextlib.contextmanager
     def _recorded(self, label: str) -> Iterator[Progress]:
@@ -225,7 +233,7 @@ class PassRunner:
             yield show
             return
 
-        def advance(state: dict[str, Any]) -> None:
+        def advance(state: ProgressState) -> None:
             recorder.advance(state)
             show({**state, "left_s": recorder.record.left_s})
 
@@ -250,4 +258,30 @@ class PassRunner:
         write_task(folder, TaskEnvironment(self.settings.budget_bytes(), bucket_url), task)
         kind = label.partition("-")[0]
         with self._recorded(label) as progress:
-            run_task(folder, self.session.warm_process, lambda state: progress({**state, "pass": kind}), module)
+            run_task(folder, self.session.warm_process, lambda state: progress({**state, "pass_label": kind}), module)
+
+
+def execute_pass(
+    pipeline: Pipeline,
+    label: str,
+    executor: BaseExecutor | None,
+    warm_process: WarmProcess | None,
+    progress: Progress,
+    watch: Watch | None,
+    settings: Mapping[str, Any],
+) -> RunResult:
+    """Execute one pass of a workflow; raise if it did not succeed.
+
+    Runs on the executor that the user gave, or on one whose processes are forked from the workflow's warm
+    process. `progress` receives the label of the pass.
+    """
+    if executor is None:
+        executor = local = LocalExecutor()
+        local.warm_process = warm_process
+    with executor.watched_by(lambda state: progress({**state, "pass_label": label}), watch, is_part=True):
+        result = pipeline.execute(executor, **settings)
+    if result.exit_code == Incomplete.exit_code:
+        raise Incomplete(f"{label}: {result.message}")
+    if result.exit_code:
+        raise TamisError(f"{label}: {result.message}")
+    return result

@@ -132,6 +132,28 @@ class DecideMix(SolverStep):
 
 
 @dataclass(frozen=True)
+class GroupSelections(SolverStep):
+    """Group selections with equal k-grams, and decide those groups that need no texts."""
+
+    min_bytes: int
+
+
+@dataclass(frozen=True)
+class CompareWindows(SolverStep):
+    """Compare the windows of the other groups, and write down which passages are repeated.
+
+    `texts`: files with the texts of candidates, once a pass has written them. `keep_first`: the first copy stays.
+    """
+
+    min_bytes: int
+    keep_first: bool
+    texts: list[str] | None = None
+
+    def files(self) -> list[str]:
+        return self.texts or []
+
+
+@dataclass(frozen=True)
 class CompareVectors(SolverStep):
     """Cluster vectors, and keep one document of each group of similar ones within a cluster."""
 
@@ -189,6 +211,8 @@ STEPS: Mapping[type[SolverStep], str] = {
     DecideBuckets: "tamis.dedup.quantiles.solver:decide_buckets",
     DecideMix: "tamis.dedup.quantiles.solver:decide_mix",
     DecideTop: "tamis.dedup.quantiles.solver:decide_top",
+    GroupSelections: "tamis.dedup.substrings.grouping:group_selections",
+    CompareWindows: "tamis.dedup.substrings.comparing:compare_windows",
     CompareVectors: "tamis.dedup.semantic.solver:compare_vectors",
     BuildIdTable: "tamis.dedup.ids.table:build_table",
     WriteReplayTables: "tamis.dedup.replay_tables.tables:write_tables_of_steps",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -53,9 +53,24 @@ class Job:
         return self.source if isinstance(self.source, FilePartitioningStage) else None
 
     @property
+    def io_names(self) -> tuple[str, str, str]:
+        """Names of the stages that list, read and write the files; "" where there is none."""
+        source, reader, writer = ("" if s is None else s.name for s in (self.source, self.reader, self.writer))
+        return source, reader, writer
+
+    @property
     def duplicate_labels(self) -> list[str]:
         """Labels of the stages that remove duplicates."""
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
+
+    @property
+    def text_field(self) -> str:
+        """The field that the first stage with a text reads: what samples show of a document."""
+        named = (getattr(s, name, None) for s in self.stages for name in ("text_field", "input_fields"))
+        first = next((field for field in named if field), "text")
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        return first if isinstance(first, str) else "text"
 
     def kernel_groups(self) -> list[str]:
         """Return the compiled kernels that the job needs: the engine's own, and those its stages name."""
@@ -79,10 +94,15 @@ class Job:
 
         Workers then share one pandas, loaded before any cap.
         """
-        user_stages = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
-        return any(
-            _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
-        )
+        kinds = [type(stage) for stage in self.user_stages()]
+        return any(_names_of(getattr(f, "__code__", None)) & _FRAMES for kind in kinds for f in vars(kind).values())
+
+    def user_stages(self) -> list[ProcessingStage[Any, Any]]:
+        return [stage for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
+
+    def column_types(self) -> Mapping[str, str] | None:
+        """Return the types of JSON fields in frames: those declared, or those that a scan found."""
+        return None if self.reader is None else self.reader.column_types
 
     def sets_up(self, segment: Segment) -> bool:
         """Return True if a stage of the segment has a setup() of its own."""
@@ -116,7 +136,7 @@ def _names_of(code: CodeType | None) -> set[str]:
 def recorded_rule(label: str, rule: DropRule) -> RecordedRule:
     """Convert a rule of a stage; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
-    return RecordedRule(label, **{**rule._asdict(), "limits": limits})
+    return RecordedRule(label, **{**rule._asdict(), "limits": limits, "in_recipe": dict(rule.in_recipe)})
 
 
 def make_job(

@@ -215,6 +215,7 @@ class Ledger:
     unwritten: Tally = field(default_factory=Tally)  # those of them that could not be written
     not_sampled: Tally = field(default_factory=Tally)
     n_blank_lines: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # records that are no documents, by reason; not in `records`
     n_bad_ranges: int = 0  # stretches of input that hold no countable records (a corrupt tail, an unreadable file)
     lost_bytes: int = 0  # of the input as it is stored, that could not be read (a cut-off stream: the whole file)
     n_lost_files: int = 0  # files (or ranges of them) that could not be opened, or changed during the run
@@ -235,11 +236,17 @@ class Ledger:
         group = file % N_POSITION_GROUPS
         self.positions[group] = (self.positions.get(group, 0) + total) % MODULUS
 
+    def skip_records(self, skipped: Mapping[str, int]) -> None:
+        """Count records of the input that are no documents."""
+        for reason, n in skipped.items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + n
+
     def merge(self, other: Ledger) -> None:
         for name in (*_COUNTED, "unwritten"):
             getattr(self, name).merge(getattr(other, name))
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.skip_records(other.skipped)
         merge_all(self.lengths, other.lengths)
         for group, total in other.positions.items():
             self.add_positions(group, total)
@@ -318,6 +325,7 @@ class Ledger:
             **_tallies(self, _COUNTED, "unwritten"),
             **{name: getattr(self, name) for name in _COUNTS},
             "stages": [b.to_dict() for b in self.stages],
+            **({"skipped": self.skipped} if self.skipped else {}),
             **({"lengths": to_texts(self.lengths)} if self.lengths else {}),
             **({"positions": positions_to_dict(self.positions)} if self.positions else {}),
         }
@@ -328,6 +336,7 @@ class Ledger:
         _read_tallies(ledger, data, _COUNTED, "unwritten")
         for name in _COUNTS:
             setattr(ledger, name, int(data.get(name, 0)))
+        ledger.skip_records({str(reason): int(n) for reason, n in data.get("skipped", {}).items()})
         ledger.stages = [StageBook.from_dict(b, histograms) for b in data["stages"]]
         ledger.lengths = from_texts(data.get("lengths", {})) if histograms else {}
         ledger.positions = positions_from_dict(data.get("positions", {}))

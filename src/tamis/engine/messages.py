@@ -15,8 +15,9 @@ from enum import StrEnum
 from typing import Any
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import CommittedFile, Covered, FileKind
-from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.units import Piece, Unit
 from tamis.engine.wire import kinds
 
 
@@ -30,6 +31,7 @@ class Assign:
 
     unit: Unit
     fence: int
+    samples: SampleLimits | None = None  # of those chosen so far; None: no samples are taken
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,7 @@ class Done(AboutUnit, Cost):
         return {"floor_bytes": floor_bytes, **{name: getattr(self, name) for name in names}}
 
     @property
-    def made_paths(self) -> list[str]:
+    def staged_paths(self) -> list[str]:
         """The files that were written for it, to be removed when it is discarded."""
         paths = [f.path for f in self.files if f.kind is not FileKind.LISTED]
         return [*paths, self.handover.path] if self.handover is not None else paths

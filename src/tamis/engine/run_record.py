@@ -30,6 +30,7 @@ from typing import Any, Self
 from tamis import files
 from tamis.engine import wire
 from tamis.engine.ledger import Ledger
+from tamis.engine.progress import ProgressState
 from tamis.errors import TamisError
 from tamis.memory.sampler import Mark
 
@@ -321,8 +322,8 @@ class RunRecorder:
         They take the position of the first of them that is known, or come last.
         """
         with self._lock:
-            known = {p.label: p for p in self.record.passes}
-            planned = [replace(known.get(p.label, p), title=p.title, weight=p.weight) for p in passes]
+            records = {p.label: p for p in self.record.passes}
+            planned = [replace(records.get(p.label, p), title=p.title, weight=p.weight) for p in passes]
             labels = {p.label for p in planned}
             position = next((i for i, p in enumerate(self.record.passes) if p.label in labels), len(self.record.passes))
             others = [p for p in self.record.passes if p.label not in labels]
@@ -372,7 +373,7 @@ class RunRecorder:
                 mine.documents = ledger.records.n
                 mine.peak_bytes = max(mine.peak_bytes, peak_bytes)
 
-    def advance(self, state: Mapping[str, Any]) -> None:
+    def advance(self, state: ProgressState) -> None:
         """Take over the progress of the current pass, as it is shown (run/observation.py, dedup/task_process.py)."""
         with self._lock:
             mine = self.record.current

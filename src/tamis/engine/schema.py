@@ -2,6 +2,7 @@
 
 plan.json       `RunPlan`: what the run is            manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
+column_types.json  `ColumnScan`: types of frames
 run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
 
 Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and
@@ -16,10 +17,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
+from tamis.engine.histograms import HistogramTable
 from tamis.engine.ledger import Ledger
 from tamis.engine.wire import field_readers
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
 
 VERSION = 1
@@ -127,7 +130,8 @@ class StageDescription:
 class RecordedRule:
     """A rule by which a stage may drop documents (stages/base.py); `name` "": the stage names no rules.
 
-    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed.
+    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed. `in_recipe`: how a recipe sets a
+    limit, with {} for its value; by default under its own name.
     """
 
     stage: str
@@ -137,6 +141,21 @@ class RecordedRule:
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    meaning: str = ""  # what the score is, in words
+    in_recipe: dict[str, str] = field(default_factory=dict)
+
+    def recipe_text(self, limit: str) -> str:
+        """Return how a recipe sets a limit, with {} for its value."""
+        return self.in_recipe.get(limit) or f"{limit}: {{}}"
+
+    def parameter(self, limit: str) -> str:
+        """Return the name of the parameter that sets a limit.
+
+        >>> rule = RecordedRule("web", "short", in_recipe={"minimum": "min_words: {}"})
+        >>> rule.parameter("minimum"), rule.parameter("maximum")
+        ('min_words', 'maximum')
+        """
+        return self.recipe_text(limit).partition(":")[0]
 
     @property
     def compared(self) -> list[Any]:
@@ -176,6 +195,17 @@ class SamplingSteps:
         return {"steps": self.steps}
 
 
+@dataclass
+class ColumnScan:
+    """column_types.json: the types of JSON fields in frames, and a hash of the input that was scanned for them."""
+
+    input: str
+    types: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 # -- the commit log ---------------------------------------------------------------------------------------------------
 class FileKind(StrEnum):
     """What a committed file is for.
@@ -189,6 +219,7 @@ class FileKind(StrEnum):
     VERDICTS = "verdicts"
     REJECTED = "rejected"
     SCORES = "scores"
+    SAMPLES = "samples"  # joined to one file, not committed (run/output/sample_store.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +387,10 @@ class Manifest:
     counters: dict[str, int] = field(default_factory=dict)
     read_bytes: int = 0
     n_files: int = 0
-    histograms: list[dict[str, Any]] = field(default_factory=list)
-    prediction: dict[str, Any] = field(default_factory=dict)
+    histograms: list[HistogramTable] = field(default_factory=list)
+    prediction: Prediction = field(default_factory=Prediction)
     skipped_files: list[SkippedEntry] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # sentences for the summary, the report and the card
 
     def agrees_with(self, ledger: Ledger) -> bool:
         """Return True if these books still hold what was written.
@@ -370,6 +402,46 @@ class Manifest:
     def to_dict(self) -> dict[str, Any]:
         ledger = self.ledger.to_dict() if self.ledger is not None else None
         return {**vars(self), "ledger": ledger, "skipped_files": [vars(s) for s in self.skipped_files]}
+
+
+class LeakReport(TypedDict):
+    """What workers keep of every partition: the data of an event `leak`, and an entry of `RunResult.leaks`."""
+
+    text: str
+    who: str
+    stage: str
+    kind: str
+    segment: int
+    worker: int
+    n_partitions: int
+    partitions_left: int | None  # until a worker would have used up what it has
+    proven: bool
+
+
+class MemoryLeak(LeakReport):
+    python_type: str
+    arrow_type: str
+    variable: str
+    workers: list[int]
+    bytes_per_partition: int
+    low_bytes: int
+    p: float
+    growth_bytes: int
+    replaced_every: int
+    cap_bytes: int
+    python_bytes: int
+    arrow_bytes: int
+    native_bytes: int
+    shared_bytes: int
+    unexplained_bytes: int
+
+
+class HandleLeak(LeakReport):
+    """Of descriptors or threads."""
+
+    handles_per_partition: float
+    n_kept: int
+    limit: int | None
 
 
 class EventKind(StrEnum):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Literal, NotRequired, Protocol, TypedDict, get_args
 
 from tamis.errors import UsageError
 from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, LinearModel, Point, Prior, fit, spread
@@ -33,6 +33,97 @@ _DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
 _FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so small, and double
 
 
+class Span(TypedDict):
+    """An interval as JSON; once the run has ended, what was measured, and whether that is inside."""
+
+    low: float
+    expected: float
+    high: float
+    measured: NotRequired[float]
+    inside: NotRequired[bool]
+
+
+class CpuTime(TypedDict):
+    """CPU seconds of a run that has ended, and what was expected of it."""
+
+    expected: float | None
+    measured: float
+
+
+class Prediction(TypedDict, total=False):
+    """A forecast as prediction.json, results and `tamis plan --json` hold it.
+
+    Made by `Forecast.to_dict`, and completed by `Experience`: by its `basis` and `conditions` when a run begins, by
+    what was measured when it ends. `parse_prediction` reads it.
+    """
+
+    version: int
+    basis: str  # what it came from, in words
+    conditions: dict[str, int]  # fields of `Conditions`
+    n_runs: int
+    kind: str
+    centres: dict[str, list[float]]  # figure -> [centre, spread]
+    confidence: float
+    peak_bytes: Span
+    scratch_bytes: Span
+    output_bytes: Span
+    seconds: Span
+    cpu_s: float | CpuTime  # the expected one; of a run that has ended, with the measured one
+    block_bytes: int
+    n_partitions: int
+    command_s: float  # of a plan: what the command takes around its run
+    held: dict[str, list[int]]  # of a plan: how many ranges held on this machine, and of how many
+
+
+SpanName = Literal["peak_bytes", "scratch_bytes", "output_bytes", "seconds"]
+_Number = Literal["version", "n_runs", "confidence", "block_bytes", "n_partitions"]
+_SPANS: tuple[SpanName, ...] = get_args(SpanName)
+_NUMBERS: tuple[_Number, ...] = get_args(_Number)
+
+
+def parse_prediction(data: object) -> Prediction:
+    """Read a prediction from a file that may hold anything: what is malformed is left out."""
+    prediction: Prediction = {}
+    if not isinstance(data, dict):
+        return prediction
+    for name in _SPANS:
+        span = data.get(name)
+        if isinstance(span, dict) and all(_is_number(span.get(end)) for end in ("low", "expected", "high")):
+            prediction[name] = {"low": span["low"], "expected": span["expected"], "high": span["high"]}
+            if _is_number(span.get("measured")):
+                prediction[name]["measured"] = span["measured"]
+                prediction[name]["inside"] = span.get("inside") is True
+    cpu_s: Any = data.get("cpu_s")
+    if _is_number(cpu_s):
+        prediction["cpu_s"] = cpu_s
+    elif isinstance(cpu_s, dict) and _is_number(cpu_s.get("measured")):
+        expected_s = cpu_s.get("expected")
+        prediction["cpu_s"] = {
+            "expected": expected_s if _is_number(expected_s) else None,
+            "measured": cpu_s["measured"],
+        }
+    texts: tuple[Literal["basis", "kind"], ...] = ("basis", "kind")
+    for text in texts:
+        if isinstance(data.get(text), str):
+            prediction[text] = data[text]
+    for number in _NUMBERS:
+        if _is_number(data.get(number)):
+            prediction[number] = data[number]
+    if isinstance(conditions := data.get("conditions"), dict):
+        prediction["conditions"] = {str(k): v for k, v in conditions.items() if _is_number(v)}
+    if isinstance(centres := data.get("centres"), dict):
+        prediction["centres"] = {
+            str(figure): pair
+            for figure, pair in centres.items()
+            if isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))
+        }
+    return prediction
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Interval:
     """`expected`, and the bounds between which the measured value is with the probability CONFIDENCE."""
@@ -44,8 +135,12 @@ class Interval:
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    def to_dict(self, digits: int | None = None) -> dict[str, float]:
-        return {name: round(value, digits) for name, value in vars(self).items()}
+    def to_dict(self, digits: int | None = None) -> Span:
+        return {
+            "low": round(self.low, digits),
+            "expected": round(self.expected, digits),
+            "high": round(self.high, digits),
+        }
 
 
 @dataclass(frozen=True)
@@ -90,12 +185,11 @@ class RunMeasurement:
         conditions = data.get("conditions") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(conditions, dict):
             raise UsageError("machine profile: a run: expected its conditions and what it took")
-        data = {"largest_bytes": 0, "largest_peak": 0, **data}  # profiles of earlier versions have none
         numbers = {f.name: _number(data, f) for f in fields(cls) if f.name not in ("conditions", "learned")}
-        asked = {f.name: _number(conditions, f) for f in fields(Conditions)}
-        if asked["n_workers"] < 1 or asked["budget_bytes"] < 1:
+        values = {f.name: _number(conditions, f) for f in fields(Conditions)}
+        if values["n_workers"] < 1 or values["budget_bytes"] < 1:
             raise UsageError("machine profile: a run: expected a budget and at least one worker")
-        return cls(Conditions(**asked), learned=data.get("learned") is True, **numbers)
+        return cls(Conditions(**values), learned=data.get("learned") is True, **numbers)
 
 
 ELSEWHERE = 0.35  # spread of the speed from one machine to another
@@ -121,10 +215,20 @@ class Forecast:
     block_bytes: int
     n_partitions: int
 
-    def to_dict(self) -> dict[str, Any]:
-        spans = {name: span.to_dict() for name, span in vars(self).items() if isinstance(span, Interval)}
-        rounded = {"seconds": self.seconds.to_dict(2), "cpu_s": round(self.cpu_s, 2)}
-        return {"confidence": CONFIDENCE, **vars(self), **spans, **rounded}
+    def to_dict(self) -> Prediction:
+        return {
+            "confidence": CONFIDENCE,
+            "n_runs": self.n_runs,
+            "kind": self.kind,
+            "centres": self.centres,
+            "peak_bytes": self.peak_bytes.to_dict(),
+            "scratch_bytes": self.scratch_bytes.to_dict(),
+            "output_bytes": self.output_bytes.to_dict(),
+            "seconds": self.seconds.to_dict(2),
+            "cpu_s": round(self.cpu_s, 2),
+            "block_bytes": self.block_bytes,
+            "n_partitions": self.n_partitions,
+        }
 
 
 class _Intervals:
@@ -159,7 +263,7 @@ class _Intervals:
 
 
 def predict(
-    asked: Conditions,
+    conditions: Conditions,
     models: Sequence[Predictor],
     past: Sequence[RunMeasurement],
     start_s_per_byte: float,
@@ -179,32 +283,32 @@ def predict(
     `nodes`: machines that share the work; peak and scratch are those of one of them.
     """
     weights = [
-        _alike(asked, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
+        _alike(conditions, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
         for age, m in enumerate(reversed(past))
     ][::-1]
     intervals = _Intervals(weights, kind, ranges)
     each = partition_line(past, weights, models)
     times = time_line(past, weights, LinearModel(start_s, start_s_per_byte))
-    told = [m for m in past if m.conditions.decoded_bytes]
-    share = _mean([m.written_bytes / m.conditions.decoded_bytes for m in told], 1.0)
-    cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in told], start_s_per_byte)
-    raw, block = raw_peak(asked, models, each, learned)
+    measured = [m for m in past if m.conditions.decoded_bytes]
+    share = _mean([m.written_bytes / m.conditions.decoded_bytes for m in measured], 1.0)
+    cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in measured], start_s_per_byte)
+    raw, block = raw_peak(conditions, models, each, learned)
     pairs = [(float(m.peak_bytes), raw_peak(m.conditions, models, each, m.learned)[0]) for m in past]
-    peak = intervals.around("peak_bytes", PEAK, raw, pairs, most=asked.budget_bytes)
+    peak = intervals.around("peak_bytes", PEAK, raw, pairs, most=conditions.budget_bytes)
     pairs = [(m.seconds, raw_seconds(m.conditions, times)) for m in past]
     other = ELSEWHERE if elsewhere else 0.0
-    seconds = intervals.around("seconds", SECONDS, raw_seconds(asked, times, nodes), pairs, extra=other)
+    seconds = intervals.around("seconds", SECONDS, raw_seconds(conditions, times, nodes), pairs, extra=other)
     # Until a run has shown how much stays, and who waits for whom, anything between nothing and the bound.
-    decoded, bound = asked.decoded_bytes, raw_scratch(asked)
+    decoded, bound = conditions.decoded_bytes, raw_scratch(conditions)
     output, scratch = Interval(0.0, share * decoded, 1.2 * decoded), Interval(0.0, bound / 2, bound)
     if past:
         pairs = [(m.written_bytes, share * m.conditions.decoded_bytes) for m in past]
         output = intervals.around("output_bytes", OUTPUT, share * decoded, pairs, _FLOOR)
         pairs = [(m.scratch_bytes, raw_scratch(m.conditions)) for m in past]
         # A block that is being written when the bound is reached still comes on top of it.
-        most = bound + asked.cap_bytes if asked.handover_bytes else 0.0
-        found = intervals.around("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
-        scratch = Interval(*(min(end, most) for end in (found.low, found.expected, found.high)))
+        most = bound + conditions.cap_bytes if conditions.handover_bytes else 0.0
+        interval = intervals.around("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
+        scratch = Interval(*(min(end, most) for end in (interval.low, interval.expected, interval.high)))
     widened = {figure: intervals.centres[figure] for figure in ("peak_bytes", "seconds")}
     n_partitions = max(1, math.ceil(decoded / block))
     return Forecast(len(past), kind, widened, peak, scratch, output, seconds, cpu * decoded, block, n_partitions)
@@ -218,16 +322,16 @@ def partition_line(
     Not the models' own line, which is for reserving: it errs on the safe side.
     """
     points = [Point(m.largest_bytes, m.largest_peak, w) for m, w in zip(past, weights, strict=True) if m.largest_bytes]
-    known = [m for m in models if m.n_samples]
-    if not points and known:
-        a, b, c = max((m.coefficients for m in known), key=lambda line: line[1])
-        return LinearModel(a + c * max(m.to_dict()["largest_record_bytes"] for m in known), b)
+    fitted = [m for m in models if m.n_samples]
+    if not points and fitted:
+        a, b, c = max((m.coefficients for m in fitted), key=lambda line: line[1])
+        return LinearModel(a + c * max(m.to_dict()["largest_record_bytes"] for m in fitted), b)
     return fit(points, _USUAL, 0.05, 0.3)
 
 
 def time_line(past: Sequence[RunMeasurement], weights: Sequence[float], table: LinearModel) -> LinearModel:
     """Return the line of seconds by decoded bytes of one worker."""
-    rates = [(m.busy_s / m.conditions.decoded_bytes, w) for m, w in zip(past, weights, strict=True) if _tells_work(m)]
+    rates = [(m.busy_s / m.conditions.decoded_bytes, w) for m, w in zip(past, weights, strict=True) if _shows_work(m)]
     worth = sum(w for _, w in rates)
     slope = sum(r * w for r, w in rates) / worth if worth else table.slope
     points = [
@@ -238,58 +342,60 @@ def time_line(past: Sequence[RunMeasurement], weights: Sequence[float], table: L
     return fit(points, LinearModel(table.start, slope), 0.3, 1.0 if worth else 0.1)
 
 
-def _tells_work(m: RunMeasurement) -> bool:
+def _shows_work(m: RunMeasurement) -> bool:
     """Return True if the work of its workers was counted (a deduplication knows only how long all of it took)."""
     return 0 < m.busy_s < 0.999 * m.seconds * m.conditions.n_workers and m.conditions.decoded_bytes > 0
 
 
-def _share(asked: Conditions) -> float:
+def _share(conditions: Conditions) -> float:
     """Return the decoded bytes that each worker reads."""
-    blocks = max(1.0, asked.decoded_bytes / max(asked.max_block_bytes, MIN_BLOCK_BYTES))
-    return asked.decoded_bytes / max(1.0, min(asked.n_workers, blocks))
+    blocks = max(1.0, conditions.decoded_bytes / max(conditions.max_block_bytes, MIN_BLOCK_BYTES))
+    return conditions.decoded_bytes / max(1.0, min(conditions.n_workers, blocks))
 
 
 def raw_peak(
-    asked: Conditions, models: Sequence[Predictor], each: LinearModel | None = None, learned: bool = True
+    conditions: Conditions, models: Sequence[Predictor], each: LinearModel | None = None, learned: bool = True
 ) -> tuple[float, int]:
     """Return the fixed memory plus one partition of the usual size per worker; and that size."""
     each = each or partition_line([], [], models)
-    size = asked.max_block_bytes
+    size = conditions.max_block_bytes
     for model in models:
-        size = min(size, model.best_size(asked.cap_bytes, model.to_dict()["largest_record_bytes"]) or size)
-    most = asked.decoded_bytes
+        size = min(size, model.best_size(conditions.cap_bytes, model.to_dict()["largest_record_bytes"]) or size)
+    most = conditions.decoded_bytes
     if not learned:  # they double until all is read
-        most = (asked.decoded_bytes // asked.n_workers + _FIRST_BYTES) // 2
+        most = (conditions.decoded_bytes // conditions.n_workers + _FIRST_BYTES) // 2
     size = max(MIN_BLOCK_BYTES, min(size, most))
     if not models:  # a deduplication: all of it is in the plan
-        return float(asked.fixed_bytes), size
-    n = min(asked.n_workers, max(1, math.ceil(asked.decoded_bytes / size)))
-    return asked.fixed_bytes + n * (asked.worker_bytes + min(each.at(size), float(asked.cap_bytes))), size
+        return float(conditions.fixed_bytes), size
+    n = min(conditions.n_workers, max(1, math.ceil(conditions.decoded_bytes / size)))
+    return conditions.fixed_bytes + n * (
+        conditions.worker_bytes + min(each.at(size), float(conditions.cap_bytes))
+    ), size
 
 
-def raw_seconds(asked: Conditions, times: LinearModel, nodes: int = 1) -> float:
+def raw_seconds(conditions: Conditions, times: LinearModel, nodes: int = 1) -> float:
     """Return the seconds that the plain model predicts.
 
     Input that is handed over is decoded by one process, and workers wait for it.
     """
-    decode_s = _DECODE_S_PER_BYTE * asked.decoded_bytes if asked.handover_bytes else 0.0
-    return times.start + max(times.slope * _share(asked), decode_s) / nodes
+    decode_s = _DECODE_S_PER_BYTE * conditions.decoded_bytes if conditions.handover_bytes else 0.0
+    return times.start + max(times.slope * _share(conditions), decode_s) / nodes
 
 
-def raw_scratch(asked: Conditions) -> float:
-    return float(min(asked.handover_bytes, asked.decoded_bytes))
+def raw_scratch(conditions: Conditions) -> float:
+    return float(min(conditions.handover_bytes, conditions.decoded_bytes))
 
 
 def runs_of(profile: Mapping[str, Any] | None) -> list[RunMeasurement]:
     """Return the runs in a profile, oldest first, without damaged ones."""
-    kept = (profile or {}).get("runs")
-    found = []
-    for data in kept[-MAX_RUNS:] if isinstance(kept, list) else ():
+    entries = (profile or {}).get("runs")
+    runs = []
+    for data in entries[-MAX_RUNS:] if isinstance(entries, list) else ():
         try:
-            found.append(RunMeasurement.from_dict(data))
+            runs.append(RunMeasurement.from_dict(data))
         except UsageError:
             continue
-    return found
+    return runs
 
 
 def _alike(a: Conditions, b: Conditions) -> float:

@@ -14,17 +14,20 @@ Figures: the peak, the seconds of a run, and those of the command around it (Pyt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tamis.errors import UsageError
-from tamis.forecast import profiles
-from tamis.forecast.prediction import CONFIDENCE
+from tamis.forecast import machine_profiles
+from tamis.forecast.prediction import CONFIDENCE, Conditions, Prediction, SpanName, parse_prediction
 from tamis.memory.machine import age_s
 
-KEY = profiles.RANGES
-PEAK, SECONDS, COMMAND = FIGURES = ("peak_bytes", "seconds", "command_seconds")
+KEY = machine_profiles.RANGES
+PEAK: Final = "peak_bytes"
+SECONDS: Final = "seconds"
+COMMAND: Final = "command_seconds"
+FIGURES = (PEAK, SECONDS, COMMAND)
 TABLE, PROBE, PROFILE = KINDS = ("table", "probe", "profile")  # what a forecast came from
 KEPT = 80  # of each figure and kind
 _ENOUGH = 30  # own ones: then the shipped ones are not needed
@@ -62,7 +65,7 @@ class Ranges:
     off: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     held: dict[str, list[bool]] = field(default_factory=dict)
     command_s: list[float] = field(default_factory=list)
-    planned: dict[str, dict[str, Any]] = field(default_factory=dict)  # by pipeline: what a plan said of its first run
+    planned: dict[str, Prediction] = field(default_factory=dict)  # by pipeline: what a plan said of its first run
 
     def reach(self, figure: str, kind: str) -> tuple[float, float, float]:
         """Lower end, middle and upper end of a range, in spreads from its centre."""
@@ -70,25 +73,25 @@ class Ranges:
             return -1.0, 0.0, 1.0
         own = self.off.get(figure, {}).get(kind, [])[-KEPT:]
         shipped = SHIPPED[figure][kind] if len(own) < _ENOUGH else ()
-        known, level = sorted([*own, *shipped]), self.level(figure)
-        low, high = percentile(known, (1 - level) / 2), percentile(known, (1 + level) / 2)
-        return low, min(max(percentile(known, 0.5), low), high), high
+        errors, level = sorted([*own, *shipped]), self.level(figure)
+        low, high = percentile(errors, (1 - level) / 2), percentile(errors, (1 + level) / 2)
+        return low, min(max(percentile(errors, 0.5), low), high), high
 
     def level(self, figure: str) -> float:
         """Return the share that ranges aim for, so that nine in ten hold."""
         last = self.held.get(figure, [])[-_LOOKED_AT:]
-        off = sum(CONFIDENCE - 1 if held else CONFIDENCE for held in last)
+        off = sum(CONFIDENCE - 1 if is_hit else CONFIDENCE for is_hit in last)
         return min(max(CONFIDENCE + _STEP * off, _LEAST), _MOST)
 
-    def note(self, figure: str, kind: str, off: float, held: bool) -> None:
+    def note(self, figure: str, kind: str, off: float, is_hit: bool) -> None:
         some = self.off.setdefault(figure, {}).setdefault(kind, [])
         some.append(round(min(max(off, -_MAX_OFF), _MAX_OFF), 4))
         self.off[figure][kind] = some[-KEPT:]
-        self.held[figure] = [*self.held.get(figure, []), held][-KEPT:]
+        self.held[figure] = [*self.held.get(figure, []), is_hit][-KEPT:]
 
-    def told(self) -> dict[str, list[int]]:
+    def coverage(self) -> dict[str, list[int]]:
         """Return how often ranges held on this machine: figure -> [held, number of ranges]."""
-        return {figure: [sum(held), len(held)] for figure, held in self.held.items()}
+        return {figure: [sum(hits), len(hits)] for figure, hits in self.held.items()}
 
     @property
     def start_of_command_s(self) -> float:
@@ -100,15 +103,19 @@ class Ranges:
         """Build from a profile; raise UsageError for anything but the attributes of a Ranges."""
         try:
             off = {f: {k: _numbers(v, _MAX_OFF) for k, v in kinds.items()} for f, kinds in data["off"].items()}
-            held = {f: values[-KEPT:] for f, values in data["held"].items()}
-            command_s, planned = _numbers(data.get("command_s", []), 1e6), data.get("planned", {})
-            known = {*off, *held} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {*KINDS}
-            flags, plans = [v for values in held.values() for v in values], list(planned.values())
-            if not known or not all(isinstance(v, bool) for v in flags) or not all(isinstance(p, dict) for p in plans):
+            hits = {f: values[-KEPT:] for f, values in data["held"].items()}
+            command_s, planned = _numbers(data["command_s"], 1e6), data["planned"]
+            is_valid = {*off, *hits} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {*KINDS}
+            flags, plans = [v for values in hits.values() for v in values], list(planned.values())
+            if (
+                not is_valid
+                or not all(isinstance(v, bool) for v in flags)
+                or not all(isinstance(p, dict) for p in plans)
+            ):
                 raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UsageError("ranges: expected what runs on this machine showed") from None
-        return cls(off, held, command_s[-_MAX_COMMANDS:], planned)
+        return cls(off, hits, command_s[-_MAX_COMMANDS:], {str(k): parse_prediction(p) for k, p in planned.items()})
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -129,93 +136,86 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def load() -> Ranges:
     """Load what this machine has shown; return empty ranges if nothing is stored, or if it is damaged."""
     try:
-        return Ranges.from_dict((profiles.load(KEY) or {}).get(KEY))
+        return Ranges.from_dict((machine_profiles.load(KEY) or {}).get(KEY))
     except UsageError:
         return Ranges()
 
 
 def save(ranges: Ranges) -> bool:
-    return profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
+    return machine_profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
 
 
-def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]:
+def with_command(prediction: Prediction, ranges: Ranges) -> Prediction:
     """Return a forecast as `tamis plan` gives it, with the time of the whole command."""
-    command_s = known.start_of_command_s
+    command_s = ranges.start_of_command_s
     middle, half = prediction["centres"][SECONDS]
     centre = [round(middle + command_s, 3), half]
     low, expected, high = (
-        round(centre[0] * math.exp(r * half), 2) for r in known.reach(COMMAND, str(prediction["kind"]))
+        round(centre[0] * math.exp(r * half), 2) for r in ranges.reach(COMMAND, str(prediction["kind"]))
     )
     return {
         **prediction,
         "seconds": {"low": low, "expected": expected, "high": high},
         "command_s": round(command_s, 2),
         "centres": {**prediction["centres"], COMMAND: centre},
-        "held": known.told(),
+        "held": ranges.coverage(),
     }
 
 
-def learn(prediction: Mapping[str, Any]) -> None:
+def learn(prediction: Prediction) -> None:
     """Add a run whose prediction (experience.py) was compared with what it took."""
     centres = _centres(prediction)
     if not centres:
         return
-    known = load()
-    for figure in (PEAK, SECONDS):
+    ranges = load()
+    learned: tuple[SpanName, ...] = (PEAK, SECONDS)
+    for figure in learned:
         span = prediction.get(figure)
-        if isinstance(span, dict) and span.get("measured") and figure in centres:
+        if span is not None and span.get("measured") and figure in centres:
             middle, half = centres[figure]
-            off = math.log(float(span["measured"]) / middle) / half
-            known.note(figure, prediction["kind"], off, bool(span.get("inside")))
-    save(known)
+            off = math.log(span["measured"] / middle) / half
+            ranges.note(figure, prediction["kind"], off, span["inside"])
+    save(ranges)
 
 
-def plan_of(key: str, prediction: Mapping[str, Any]) -> None:
+def plan_of(key: str, prediction: Prediction) -> None:
     """Store what a plan predicted for a pipeline that has not run here: its run will show how far that was off."""
-    known = load()
-    known.planned = dict([*known.planned.items(), (key, dict(prediction))][-_MAX_PLANNED:])
-    save(known)
+    ranges = load()
+    ranges.planned = dict([*ranges.planned.items(), (key, prediction)][-_MAX_PLANNED:])
+    save(ranges)
 
 
-def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def planned(key: str, conditions: Conditions) -> Prediction | None:
     """Return and forget what a plan predicted for a run under exactly these conditions, or None."""
-    known = load()
-    plan = known.planned.pop(key, None)
+    ranges = load()
+    plan = ranges.planned.pop(key, None)
     if plan is None:
         return None
-    save(known)
-    then = plan.get("conditions")
-    same = ("budget_bytes", "n_workers", "input_bytes")
-    return plan if isinstance(then, dict) and all(then.get(n) == asked.get(n) for n in same) else None
+    save(ranges)
+    then, now = plan.get("conditions", {}), vars(conditions)
+    return plan if all(then.get(n) == now[n] for n in ("budget_bytes", "n_workers", "input_bytes")) else None
 
 
-def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
+def learn_command(run_s: float, prediction: Prediction) -> None:
     """Learn how much longer a command takes than its run: Python, imports, the report."""
     whole_s, centres = age_s(), _centres(prediction)
     if whole_s is None or not 0 < run_s < whole_s:
         return
-    known = load()
+    ranges = load()
     if SECONDS in centres:
         kind, (middle, half) = prediction["kind"], centres[SECONDS]
-        off = math.log(whole_s / (middle + known.start_of_command_s)) / half
-        low, _, high = known.reach(COMMAND, kind)
-        known.note(COMMAND, kind, off, low <= off <= high)
-    known.command_s = [*known.command_s, round(whole_s - run_s, 3)][-_MAX_COMMANDS:]
-    save(known)
+        off = math.log(whole_s / (middle + ranges.start_of_command_s)) / half
+        low, _, high = ranges.reach(COMMAND, kind)
+        ranges.note(COMMAND, kind, off, low <= off <= high)
+    ranges.command_s = [*ranges.command_s, round(whole_s - run_s, 3)][-_MAX_COMMANDS:]
+    save(ranges)
 
 
-def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Centre and spread by figure, of a prediction of a known kind.
-
-    Those that are in order, for plans are kept in a file and may hold anything.
-    """
-    given = prediction.get("centres")
-    if prediction.get("kind") not in KINDS or not isinstance(given, dict):
+def _centres(prediction: Prediction) -> dict[str, tuple[float, float]]:
+    """Return centre and spread by figure, of a prediction of a known kind."""
+    if prediction.get("kind") not in KINDS:
         return {}
-    pairs = {figure: pair for figure, pair in given.items() if isinstance(pair, list) and len(pair) == 2}
-    return {
-        f: (a, b) for f, (a, b) in pairs.items() if all(type(v) in (int, float) and 0 < v < math.inf for v in (a, b))
-    }
+    return {f: (a, b) for f, (a, b) in prediction.get("centres", {}).items() if a > 0 and b > 0}
 
 
 def _numbers(values: Any, most: float) -> list[float]:

@@ -93,8 +93,8 @@ def seconds_per_byte(stages: Iterable[str]) -> float:
 
 
 def _rate(name: str) -> float:
-    known = [prefix for prefix in RATES if name.startswith(prefix)]
-    return RATES[max(known, key=len)] if known else UNKNOWN_RATE
+    prefixes = [prefix for prefix in RATES if name.startswith(prefix)]
+    return RATES[max(prefixes, key=len)] if prefixes else UNKNOWN_RATE
 
 
 def gpu_seconds_per_document(stages: Iterable[str]) -> float:

@@ -1,8 +1,9 @@
 """The protocols that the module of a format implements, and the types that they exchange.
 
-There are two kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows:
+There are three kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows:
 Parquet, Arrow, one text per file. A format of lines (`LineFormat`) has files of records, each followed by a line feed,
-which can be entered and cut anywhere: JSONL. registry.py lists the formats.
+which can be entered and cut anywhere: JSONL. A format of records (`RecordFormat`) has files that can only be read from
+their beginning, as each record tells where the next one is: WARC. registry.py lists the formats.
 
 See also: table_files.py (parts of several formats of rows), jsonl/ranges.py and compression/ (lines and decompression,
 the same for all formats of lines).
@@ -11,8 +12,8 @@ the same for all formats of lines).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tamis.formats.jsonl.file_spans import FileSpans
+    from tamis.formats.record_frames import Frame
 
 Array = np.ndarray[Any, Any]
 
@@ -144,6 +146,53 @@ class LineBlock(Origin, Protocol):
     bad: list[tuple[int, int, str]]
     is_open: bool
     """Whether the bytes are in the input as they are, not compressed."""
+
+
+class RecordScan(Protocol):
+    """The frames of a file of records, in order."""
+
+    file_bytes: int
+    stored_offset: int
+    """Bytes of the file, as stored, before the last frame."""
+
+    def __iter__(self) -> Iterator[Frame]: ...
+
+
+@dataclass
+class DecodedRecords:
+    """Documents of frames: their columns, and of each its position and where its record is stored.
+
+    `bad`: frames without a document that go to quarantine, with their positions; `skipped`: the number of other
+    records that are no documents, by reason.
+    """
+
+    table: pa.Table | None = None
+    positions: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    bad: list[tuple[int, Frame]] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+class RecordFormat(Protocol):
+    """The module of a format of records."""
+
+    def scan(self, raw: BinaryIO, path: str, max_record_bytes: int) -> RecordScan:
+        """Return the frames of a file. `raw` must be able to seek. Larger records are refused without being held."""
+        ...
+
+    def decode(self, frames: Iterable[tuple[int, Frame]], path: str, max_record_bytes: int) -> DecodedRecords:
+        """Return the documents of frames, each with its position. `path`: the file, for columns that name it."""
+        ...
+
+    def first_documents(
+        self, raw: BinaryIO, path: str, n_bytes: int, max_record_bytes: int
+    ) -> tuple[DecodedRecords, RecordScan]:
+        """Return the documents of about the first `n_bytes`, and the scan as far as it went."""
+        ...
+
+    def read_schema(self, path: str) -> pa.Schema:
+        """Return the columns of the documents."""
+        ...
 
 
 @dataclass

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tamis import _satellites
-from tamis.formats.compression.codecs import SUFFIXES
+from tamis.formats.compression.codecs import SUFFIXES, codec_of
 from tamis.stores.opening import open_buffered
 
 if TYPE_CHECKING:
-    from tamis.formats.base import LineFormat, TableFormat
+    from tamis.formats.base import LineFormat, RecordFormat, TableFormat
 
 CODEC_SUFFIXES = ("", *SUFFIXES)
 """Plain, or with the suffix of a compression."""
@@ -23,6 +23,13 @@ CODEC_SUFFIXES = ("", *SUFFIXES)
 
 class LineEntry(NamedTuple):
     """A format of lines, plain or compressed. `module` has the names of `base.LineFormat`."""
+
+    suffixes: tuple[str, ...]
+    module: str
+
+
+class RecordEntry(NamedTuple):
+    """A format of records, plain or compressed. `module` has the names of `base.RecordFormat`."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -70,7 +77,12 @@ TABLES = {
         files_together=1000,
     ),
 }
-PACKERS = {"webdataset": "packer.webdataset", "megatron": "tamis.formats.megatron.format"}
+RECORDS = {"warc": RecordEntry((".warc", ".wet"), "tamis.formats.warc.format")}
+PACKERS = {
+    "webdataset": "packer.webdataset",
+    "megatron": "tamis.formats.tokens.format",
+    "tokens": "tamis.formats.tokens.format",
+}
 """Formats that are written as several files at once, by a module with `write` (images/webdataset.py)."""
 
 
@@ -78,10 +90,14 @@ def suffixes(*formats: str) -> tuple[str, ...]:
     """Return the suffixes of these formats ("jsonl" among them) without compressions; by default of all read unasked.
 
     >>> suffixes("parquet"), suffixes()
-    (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather'))
+    (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather', '.warc', '.wet'))
     """
-    names = formats or (*LINES, *(name for name, entry in TABLES.items() if not entry.explicit_only))
-    return tuple(s for name in names for s in (LINES[name] if name in LINES else TABLES[name]).suffixes)
+    names = formats or (*LINES, *(name for name, entry in TABLES.items() if not entry.explicit_only), *RECORDS)
+    return tuple(s for name in names for s in _entry(name).suffixes)
+
+
+def _entry(name: str) -> LineEntry | TableEntry | RecordEntry:
+    return LINES[name] if name in LINES else RECORDS[name] if name in RECORDS else TABLES[name]
 
 
 def codecs_of(suffix: str) -> tuple[str, ...]:
@@ -177,6 +193,34 @@ def line_name(path: str) -> str:
         if plain.endswith(tuple(s + c for s in entry.suffixes for c in CODEC_SUFFIXES))
     )
     return next(names, "jsonl")
+
+
+def record_name(path: str) -> str:
+    """Return the format of records that a file name indicates, or "".
+
+    >>> record_name("CC-MAIN-0.warc.gz"), record_name("a.wet"), record_name("a.jsonl.gz")
+    ('warc', 'warc', '')
+    """
+    plain = path.lower()
+    for name, entry in RECORDS.items():
+        if plain.endswith(tuple(s + c for s in entry.suffixes for c in CODEC_SUFFIXES)):
+            return name
+    return ""
+
+
+def record_format(path: str) -> RecordFormat | None:
+    """Return the module that reads a file of records, or None for files of lines or rows."""
+    name = record_name(path)
+    return cast("RecordFormat", _load(RECORDS[name].module)) if name else None
+
+
+def is_stream(path: str) -> bool:
+    """Return True if a file of lines or records cannot be entered in the middle.
+
+    >>> is_stream("a.jsonl"), is_stream("a.jsonl.gz"), is_stream("a.warc")
+    (False, True, True)
+    """
+    return codec_of(path) is not None or record_name(path) != ""
 
 
 def line_format(path: str) -> LineFormat:

@@ -187,7 +187,7 @@ def _split_lines(source: Path, folder: ChunkFolder, limit: ChunkLimit, codec: st
     return result
 
 
-class _LineFile:
+class _LineChunk:
     def __init__(self, path: Path, codec: str | None) -> None:
         from tamis.formats.compression.streams import StreamWriter
 
@@ -205,7 +205,7 @@ class _LineSplitter:
 
     def __init__(self, folder: ChunkFolder, limit: ChunkLimit, codec: str | None, result: SplitResult) -> None:
         self.limit = limit
-        self._chunk = _OpenChunk(folder, limit, result, lambda path: _LineFile(path, codec))
+        self._chunk = _OpenChunk(folder, limit, result, lambda path: _LineChunk(path, codec))
         self._line_is_open = False  # the open chunk ends inside a line that has it to itself
         # In the folder of the chunks, not in the default one: /tmp may be memory.
         self._pending: IO[bytes] = tempfile.SpooledTemporaryFile(_PENDING_BYTES, dir=str(folder.hidden))  # noqa: SIM115

@@ -29,6 +29,7 @@ from tamis.kernels.records.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_
 from tamis.tasks.columns.canonical import canonical_text
 from tamis.tasks.columns.casting import is_bytes, is_list, is_text
 from tamis.tasks.columns.exact import take_or_null, to_computable
+from tamis.tasks.columns.frame_types import KindCount
 from tamis.tasks.columns.python_values import python_values
 
 Array = np.ndarray[Any, Any]
@@ -47,6 +48,7 @@ class TableBlock:
         self.table = table
         self.n_rows = len(table)
         self.record_bytes: Array | None = None  # of the data that each row refers to, if that is not the row itself
+        self.stored_offsets: Array | None = None  # of records in their files, where places are other positions
         # Asking the table goes through all names.
         self._column_index = {name: i for i, name in enumerate(table.column_names) if name != NO_FIELDS}
         # Input file and row number, by row.
@@ -70,6 +72,9 @@ class TableBlock:
     def _chunk(self, name: str) -> pa.Array:
         chunks = self.table.column(self._column_index[name])
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+
+    def count_kinds(self, name: str, rows: Array) -> KindCount:
+        raise TypeError("columns of tables have types of their own")
 
     def narrow(self, rows: Array) -> None:
         """Do nothing: columns are decoded one by one, each as a whole, so there is nothing to save."""

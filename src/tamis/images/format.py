@@ -166,17 +166,17 @@ def _sample_metadata(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]
     Members that are no text, too large or of other kinds are given by location.
     """
     metadata: dict[str, Any] = {}
-    left = []
+    fields = []
     for member in others:
         rest = key_of(member.name)[1]
         kind = {"txt": "caption", "json": "json"}.get(rest.lower(), "")
         text = _text(file, member.offset, member.length) if kind and kind not in metadata else None
         if text is None:
-            left.append([rest, member.offset, member.length])
+            fields.append([rest, member.offset, member.length])
         else:
             metadata[kind] = text
-    if left:
-        metadata["others"] = json.dumps(left)
+    if fields:
+        metadata["others"] = json.dumps(fields)
     return metadata
 
 

@@ -39,14 +39,14 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
     """Yield the files and links of the tar from byte `start` on, where the headers of a member begin."""
     size = file.size
     at = begin = start
-    name, told_size = "", -1
+    name, header_size = "", -1
     while at < size:
         block = file.pread(BLOCK, at)
         if not block.strip(b"\0"):
             zeros, at = at, _after_zeros(file, at, size)
             if _ends_tar(file, zeros, at):
                 return
-            begin, name, told_size = at, "", -1
+            begin, name, header_size = at, "", -1
             continue
         if len(block) < BLOCK or not is_header(block):
             raise _header_fault(block, at)
@@ -54,11 +54,11 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
         n_bytes = number(block[124:136], at)
         data = at + BLOCK
         if kind in _EXTENSIONS:
-            name, told_size = _extended(file, at, kind, n_bytes, name, told_size)
+            name, header_size = _extended(file, at, kind, n_bytes, name, header_size)
             at = data + padded(n_bytes)
             continue
-        if told_size >= 0:
-            n_bytes = told_size
+        if header_size >= 0:
+            n_bytes = header_size
         if kind == b"S":
             raise TarFault(at, "a sparse file, which is not read")
         is_link = kind in _LINKS
@@ -69,7 +69,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
         if is_link or kind in _FILES:
             yield TarMember(name or plain_name(block), data, n_bytes, begin, is_link)
         at = begin = data + padded(n_bytes)
-        name, told_size = "", -1
+        name, header_size = "", -1
 
 
 def _header_fault(block: bytes, at: int) -> TarFault:
@@ -79,22 +79,22 @@ def _header_fault(block: bytes, at: int) -> TarFault:
     return TarFault(at, "no header of a tar where one should be")
 
 
-def _extended(file: Bytes, at: int, kind: bytes, n_bytes: int, name: str, told_size: int) -> tuple[str, int]:
+def _extended(file: Bytes, at: int, kind: bytes, n_bytes: int, name: str, header_size: int) -> tuple[str, int]:
     """Return name and size of the next member after the extension header at byte `at`, given those known before it."""
     data = at + BLOCK
     if kind in (b"g", b"K"):
         if data + n_bytes > file.size:  # the rest would be skipped silently
             raise TarFault(at, "the tar ends inside a header")
-        return name, told_size
+        return name, header_size
     if n_bytes > _MAX_EXTRA_BYTES:
         raise TarFault(at, f"a header of {n_bytes:,} bytes")
     extra = file.pread(n_bytes, data)
     if len(extra) < n_bytes:
         raise TarFault(at, "the tar ends inside a header")
     if kind == b"L":
-        return text_of(extra), told_size
+        return text_of(extra), header_size
     path, length = pax(extra)
-    return path or name, length if length >= 0 else told_size
+    return path or name, length if length >= 0 else header_size
 
 
 def _after_zeros(file: Bytes, first: int, size: int) -> int:

@@ -86,7 +86,7 @@ def validity_of(array: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def chunk_buffers(column: pa.Array | pa.ChunkedArray) -> list[StringBuffers]:
-    """`string_buffers` of every chunk of a column, in order; empty chunks are left out."""
+    """Return the `string_buffers` of every chunk of a column, in order; empty chunks are left out."""
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -45,7 +45,7 @@ _CHECK = (
     "native.use(sys.argv[2], Path(sys.argv[3])); canary.check(sys.argv[2])"
 )
 _TABLES = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.building.tables import main; sys.exit(main())"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.text._unicode import main; sys.exit(main())"
 )
 Done = Callable[[int], None]
 
@@ -67,7 +67,7 @@ def shared_library(group: str, level: CpuLevel, frugal: bool, done: Done) -> byt
 
 
 def _compiled(modules: list[str]) -> bytes:
-    """[name, signature, symbol, LLVM code] of every kernel of some modules, as JSON."""
+    """Return [name, signature, symbol, LLVM code] of every kernel of some modules, as JSON."""
     tamis.kernels.compiling.modules = frozenset(modules)
     from tamis.kernels.language import jit
 
@@ -83,7 +83,7 @@ def _leave_scipy_out() -> None:
 
 
 def _emitted(compiled: list[list[str]], level: CpuLevel) -> bytes:
-    from tamis.kernels.building.emit import Compiled, machine_code
+    from tamis.kernels.building.codegen import Compiled, machine_code
 
     return machine_code([Compiled(name, signature_of(text), *rest) for name, text, *rest in compiled], level)
 
@@ -164,57 +164,57 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, help="bytes of memory for each of them; takes longer")
     parser.add_argument("--again", action="store_true", help="also those that are there already")
     parser.add_argument("--progress", action="store_true", help="a line of JSON for every step, for who started this")
-    given = parser.parse_args(arguments)
-    level = named(given.level) if given.level else this_level()
-    wanted = environment(level)
-    if any(os.environ.get(name) != wanted[name] for name in ("PYTHONHASHSEED", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")):
-        os.execve(sys.executable, command(*(sys.argv[1:] if arguments is None else arguments)), wanted)
-    if given.limit:
+    options = parser.parse_args(arguments)
+    level = named(options.level) if options.level else this_level()
+    env = environment(level)
+    if any(os.environ.get(name) != env[name] for name in ("PYTHONHASHSEED", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")):
+        os.execve(sys.executable, command(*(sys.argv[1:] if arguments is None else arguments)), env)
+    if options.limit:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_DATA, (given.limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    groups = given.groups or all_groups()
+            resource.setrlimit(resource.RLIMIT_DATA, (options.limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    groups = options.groups or all_groups()
     try:
-        n_made, took_s = _run(groups, level, given)
+        n_made, took_s = _run(groups, level, options)
     except (TamisError, OSError, subprocess.CalledProcessError) as exc:
         print(str(exc), file=sys.stderr)
         return 1
-    if not given.progress:
+    if not options.progress:
         print(f"kernels: {n_made} of {len(groups)} groups compiled for {level.name} in {took_s:.1f} s, all ready")
     return 0
 
 
-def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple[int, float]:
+def _run(groups: list[str], level: CpuLevel, options: argparse.Namespace) -> tuple[int, float]:
     started_s = time.perf_counter()
-    if given.built:
-        given.folder = library.BUILT / level.name
-    folder = given.folder or cache.new_folder(level.name)
+    if options.built:
+        options.folder = library.BUILT / level.name
+    folder = options.folder or cache.new_folder(level.name)
     if folder is None:
         raise TamisError(
             "kernels: there is no private, writable folder to keep them; set TAMIS_CACHE_DIR to a folder of your own"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    if given.built:
+    if options.built:
         # Not in this process: what it imports is compiled.
         subprocess.run([sys.executable, "-P", "-c", _TABLES, SOURCE, str(library.BUILT)], check=True)
     there = (
         (lambda group: (folder / library.file_name(group)).is_file())
-        if given.folder
+        if options.folder
         else (lambda group: library.find(group, level) is not None)
     )
-    missing = [group for group in groups if given.again or not there(group)]
+    missing = [group for group in groups if options.again or not there(group)]
     if not missing:
         return 0, time.perf_counter() - started_s
     tamis.kernels.compiling.level = level.name
     if importlib.util.find_spec("numba") is None:
         raise TamisError(f"kernels: compiling them needs numba: {install_command('compile')}")
-    total, n_jobs = sum(map(_kernels_of, missing)), min(given.jobs, len(missing))
-    if not given.progress:
+    total, n_jobs = sum(map(_kernels_of, missing)), min(options.jobs, len(missing))
+    if not options.progress:
         seconds = math.ceil(total * KERNEL_S / n_jobs)
         print(f"kernels: compiling {total} for {level.name}, about {seconds} s on a quiet machine, once", flush=True)
     _load_compiler()
-    if given.limit is None:
+    if options.limit is None:
         gc.disable()  # a tenth of the time, for 40 MB more in each process
-    _side_by_side(missing, level, folder, n_jobs, given)
+    _side_by_side(missing, level, folder, n_jobs, options)
     return len(missing), time.perf_counter() - started_s
 
 
@@ -229,24 +229,24 @@ def _load_compiler() -> None:
     gc.freeze()
 
 
-def _side_by_side(groups: list[str], level: CpuLevel, folder: Path, n_jobs: int, given: argparse.Namespace) -> None:
+def _side_by_side(groups: list[str], level: CpuLevel, folder: Path, n_jobs: int, options: argparse.Namespace) -> None:
     """Compile each group in a child process, `n_jobs` of them at a time, the longest first.
 
     With --progress the children report how many kernels they compiled, otherwise this process which groups are ready.
     """
-    report = _report if given.progress else lambda n_kernels: None
+    report = _report if options.progress else lambda n_kernels: None
     waiting = sorted(groups, key=_kernels_of)
     running: dict[int, str] = {}
     failed: list[str] = []
     while running or (waiting and not failed):
         while waiting and len(running) < n_jobs and not failed:
             group = waiting.pop()
-            running[_child(partial(make, group, level, folder, given.limit is not None, report))] = group
+            running[_child(partial(make, group, level, folder, options.limit is not None, report))] = group
         pid, status = os.wait()
         group = running.pop(pid)
         if status:
             failed.append(group)
-        elif not given.progress:
+        elif not options.progress:
             print(f"kernels: {_kernels_of(group)} of group {group} ready", flush=True)
     if failed:
         raise TamisError(f"kernels: group {failed[0]!r} could not be compiled")

@@ -60,7 +60,7 @@ def _hand_back(name: str, memory: Bytes) -> None:
 
 
 def held_bytes() -> int:
-    """Bytes in the pool: nobody uses them, and they are not given back to the system."""
+    """Return the bytes in the pool: not in use, and not given back to the system."""
     return sum(memory.nbytes for memory in _pool.values())
 
 

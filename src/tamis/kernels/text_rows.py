@@ -38,9 +38,9 @@ def take(array: pa.Array, rows: NDArray[Any]) -> pa.Array:
     if at is rows and len(rows) and _is_dense(starts, ends, source.data.size):
         offsets = np.concatenate([starts, ends[-1:]]).astype(source.offsets.dtype)
         return _array(array.type, offsets, source.data, valid)
-    made = _Made(array.type, lens, valid)
-    made.put(source, starts, slice(None))
-    return made.array()
+    builder = _RowBuilder(array.type, lens, valid)
+    builder.put(source, starts, slice(None))
+    return builder.array()
 
 
 def _is_dense(starts: NDArray[np.int64], ends: NDArray[np.int64], n_bytes: int) -> bool:
@@ -64,13 +64,13 @@ def replace(array: pa.Array, mask: NDArray[np.bool_], values: pa.Array) -> pa.Ar
     if stay.validity is not None or come.validity is not None:
         valid = np.ones(len(array), bool) if stay.validity is None else stay.validity.copy()
         valid[mask] = True if come.validity is None else come.validity
-    made = _Made(array.type, lens, valid)
-    made.put(stay, starts[~mask], ~mask)
-    made.put(come, new_starts, mask)
-    return made.array()
+    builder = _RowBuilder(array.type, lens, valid)
+    builder.put(stay, starts[~mask], ~mask)
+    builder.put(come, new_starts, mask)
+    return builder.array()
 
 
-class _Made:
+class _RowBuilder:
     """A column of values of these lengths, to be filled in."""
 
     def __init__(self, kind: pa.DataType, lens: NDArray[np.int64], valid: NDArray[np.bool_] | None) -> None:
@@ -84,7 +84,7 @@ class _Made:
         self._data = np.empty(n_bytes, np.uint8)
 
     def put(self, source: StringBuffers, starts: NDArray[np.int64], to: Any) -> None:
-        """Values that begin there in the source, to these rows."""
+        """Write the values that begin there in the source to these rows."""
         copy_spans(source.data, starts, self._lens[to], self._data, self._offsets[:-1][to])
 
     def array(self) -> pa.Array:

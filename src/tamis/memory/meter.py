@@ -181,14 +181,14 @@ def descendants(pid: Pid = "self") -> dict[int, int]:
     A vanished process has none.
     """
     root = os.getpid() if pid == "self" else pid
-    if _tells_children():
+    if _has_children_file():
         return _walk(root, _children_by_task)
     by_parent = _parents()
     return _walk(root, lambda parent: by_parent.get(parent, []))
 
 
 @functools.cache
-def _tells_children() -> bool:
+def _has_children_file() -> bool:
     """Return True if the kernel has CONFIG_PROC_CHILDREN; without it every process is asked for its parent."""
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 

@@ -7,16 +7,17 @@ them did not read, quarantined or may have left out of its sample is reported as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tamis._lazy import pa, pc
-from tamis.engine.run.identity import comparable, differences
+from tamis.engine.run.identity import comparable, differences, shown
 from tamis.engine.run_record import RunRecord
-from tamis.engine.schema import StageDescription
+from tamis.engine.schema import RecordedRule, StageDescription
 from tamis.errors import UsageError
+from tamis.files import read_json
 from tamis.observe.document_status import DocumentStatus
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
@@ -87,9 +88,8 @@ def compare(first: str, second: str) -> RunDiff:
         n_bytes = int(pc.sum(mine["bytes"]).as_py() or 0)
         changes.append(Change(old, new, len(mine), n_bytes, sorted(mine["label"].slice(0, _EXAMPLES).to_pylist())))
     changes.sort(key=lambda c: (-c.n_documents, c.before, c.after))
-    plans = [read_plan(folder) for folder in folders]
     return RunDiff(
-        setting_changes(plans[0].stages, plans[1].stages),
+        _all_changes(*folders),
         changes,
         len(joined) - len(table),
         sorted(set(paths[0]) - set(paths[1])),
@@ -141,8 +141,15 @@ def _whole_run(record: RunRecord | None) -> dict[str, float]:
     return rows
 
 
-def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDescription]) -> list[str]:
-    """Return the settings that differ, value by value; if the stages themselves differ, only that."""
+def setting_changes(
+    before: Sequence[StageDescription],
+    after: Sequence[StageDescription],
+    is_reported: Callable[[tuple[str, Any, Any]], bool] = lambda leaf: False,
+) -> list[str]:
+    """Return the settings that differ, value by value; if the stages themselves differ, only that.
+
+    `is_reported`: whether a value (its name, before and after) is in the answer already.
+    """
     before, after = comparable(before), comparable(after)
     if [s.stage for s in before] != [s.stage for s in after]:
         return differences(before, after)
@@ -150,10 +157,69 @@ def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDes
     for old, new in zip(before, after, strict=True):
         name = new.stage.rpartition(".")[2]
         for path, a, b in _leaves("", old.params, new.params):
-            changes[f"{name}: {path} {a!r} -> {b!r}"] = None
+            if not is_reported((path, a, b)):
+                changes[f"{name}: {path} {shown(a)} -> {shown(b)}"] = None
         if old.source != new.source:
             changes[f"{name}: its source code changed"] = None
     return list(changes)
+
+
+def _all_changes(first: Path, second: Path) -> list[str]:
+    """Return what was set differently: limits of rules by the names that recipes have for them, then the rest."""
+    plans = [read_plan(folder) for folder in (first, second)]
+    limits = limit_changes(plans[0].rules, plans[1].rules)
+    reported = {(change.limit, str(change.before), str(change.after)) for change in limits}
+    identities = [_curation_identity(folder) for folder in (first, second)]
+    stages = [_described(identity) or plan.stages for identity, plan in zip(identities, plans, strict=True)]
+    sentences = [str(change) for change in limits]
+    sentences += setting_changes(stages[0], stages[1], lambda leaf: tuple(map(str, leaf)) in reported)
+    for part in ("deduplications", "writing"):
+        for path, a, b in _leaves(part, identities[0].get(part, {}), identities[1].get(part, {})):
+            sentences.append(f"{part}: {path} {shown(a)} -> {shown(b)}")
+    return list(dict.fromkeys(sentences))
+
+
+@dataclass(frozen=True)
+class LimitChange:
+    """A limit of a rule that two runs set differently; None in a run without it."""
+
+    stage: str
+    rule: str
+    limit: str
+    parameter: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        stage = f" (stage {self.stage})" if self.stage != self.rule else ""
+        return f"{self.rule}: {self.parameter} {self.before} -> {self.after}{stage}"
+
+
+def limit_changes(before: Sequence[RecordedRule], after: Sequence[RecordedRule]) -> list[LimitChange]:
+    """Return the limits that differ between rules of the same stage and name."""
+    earlier = {(rule.stage, rule.name): rule for rule in before if rule.name}
+    changes = []
+    for rule in after:
+        old = earlier.get((rule.stage, rule.name))
+        for limit in sorted({*old.limits, *rule.limits}) if old is not None else ():
+            a, b = old.limits.get(limit) if old is not None else None, rule.limits.get(limit)
+            if a != b:
+                changes.append(LimitChange(rule.stage, rule.name, limit, rule.parameter(limit), a, b))
+    return changes
+
+
+def _curation_identity(folder: Path) -> dict[str, Any]:
+    """Return the identity of a curation, whose last pass alone has a plan; empty for any other run."""
+    record = read_json(str(folder / "curation.json")) or {}
+    identity = record.get("identity")
+    return identity if isinstance(identity, dict) else {}
+
+
+def _described(identity: Mapping[str, Any]) -> list[StageDescription]:
+    try:
+        return [StageDescription(**stage) for stage in identity.get("stages", [])]
+    except TypeError:
+        return []  # of another version
 
 
 def _leaves(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]]:

@@ -23,7 +23,7 @@ from tamis.formats.registry import holds_rows, load_table_format, table_format, 
 from tamis.observe.records import line_at
 from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import Verdict, find, input_paths, offset_of, read_plan, run_folder
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import local_output_dir, run_dir_of
 from tamis.stores.urls import is_remote, path_of, path_text
 
 MAX_DIFF_LINES = 60
@@ -96,8 +96,7 @@ def verdicts_on(output: str, document: str) -> list[Verdict]:
 def has_verdicts(output: str) -> bool:
     """Return True if a run wrote documents here; one that only looked for duplicates did not."""
     return any(
-        (folder / "plan.json").exists()
-        for folder in (Path(local_output_dir(str(output))) / "_tamis", Path(local_output_dir(str(output))))
+        (folder / "plan.json").exists() for folder in (Path(run_dir_of(output)), Path(local_output_dir(str(output))))
     )
 
 
@@ -136,7 +135,7 @@ def _listed(output: str, document: str, columns: Sequence[str]) -> Iterator[dict
     """Yield the rows on a document of those tables of `_tamis/duplicates` that have these columns."""
     from tamis.formats.parquet import format as parquet
 
-    folder = Path(local_output_dir(str(output))) / "_tamis" / "duplicates"
+    folder = Path(run_dir_of(output)) / "duplicates"
     name, _, place = document.rpartition(":")
     for part in sorted(folder.glob("*.parquet")):
         try:
@@ -146,6 +145,8 @@ def _listed(output: str, document: str, columns: Sequence[str]) -> Iterator[dict
             table = file.read(columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{part} cannot be read: {exc}") from None
+        if "similarity" not in table.column_names:  # of repeated lines or passages, which are parts of documents
+            continue
         mask = pc.equal(table["id"], document)
         if name and offset_of(place) is not None:
             here = pc.ends_with(table["path"].cast(pa.large_string()), path_text(name).removeprefix("file://"))
@@ -167,7 +168,7 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
 def _settings(output: str) -> dict[str, Any]:
     """Return the settings of the deduplication; nothing for a user-defined pipeline."""
     for name in ("dedup.json", "curation.json"):
-        told = read_object(Path(local_output_dir(str(output))) / "_tamis" / name, [])
+        told = read_object(Path(run_dir_of(output)) / name, [])
         if "identity" in told:
             return told["identity"] if isinstance(told["identity"], dict) else {}
     return {}

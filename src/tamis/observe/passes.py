@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tamis.errors import UsageError
 from tamis.observe.snapshot import read_object
-from tamis.stores.run_locations import fetch_run_dir
+from tamis.stores.run_locations import fetch_run_dir, run_dir_of
 
 MAX_PASSES = 200
 
@@ -36,7 +36,7 @@ def find_run(output: str) -> Path:
     Raise UsageError if there is no run.
     """
     path = Path(fetch_run_dir(output))
-    for folder in (path / "_tamis", path):
+    for folder in (Path(run_dir_of(path)), path):
         if any(
             (folder / name).exists()
             for name in ("plan.json", "run.sqlite", "manifest.json", "dedup", "dedup.json", "curation")
@@ -50,7 +50,7 @@ def looked_only(output: str) -> Path | None:
 
     Return None for any other run.
     """
-    run_dir = Path(fetch_run_dir(output)) / "_tamis"
+    run_dir = Path(run_dir_of(fetch_run_dir(output)))
     is_done = (run_dir / "dedup.json").exists() and not (run_dir / "plan.json").exists()
     return run_dir / "duplicates" if is_done else None
 
@@ -67,7 +67,7 @@ def _works(run_dir: Path, scratch: str | None) -> list[Path]:
     """Return the folders that may hold passes: of a deduplication, or of the deduplications of a curation."""
     steps: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(run_dir / "curation") as entries:
-        steps = [Path(e.path) / "_tamis" for e in entries if e.name.isdecimal()][:MAX_PASSES]
+        steps = [Path(run_dir_of(e.path)) for e in entries if e.name.isdecimal()][:MAX_PASSES]
     return [_work_of(folder, scratch) for folder in (run_dir, *steps)]
 
 
@@ -86,7 +86,7 @@ def _passes_in(work: Path) -> list[Path]:
     run_dirs: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(work) as entries:  # no deduplication, or one that has ended
         for entry in entries:
-            folder = Path(entry.path) / "_tamis"
+            folder = Path(run_dir_of(entry.path))
             if len(run_dirs) < MAX_PASSES and folder.is_dir():
                 run_dirs.append(folder)
     return run_dirs

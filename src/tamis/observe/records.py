@@ -1,7 +1,7 @@
 """Single records of input files, by their offset: whole lines, and how the text of one begins.
 
-Plain JSONL is entered at the offset; compressed JSONL is decoded up to it. Excerpts for the report are bounded reads of
-plain JSONL only.
+Plain JSONL is entered at the offset; compressed JSONL and WARC are decoded up to it. Excerpts for the report are
+bounded reads of plain JSONL only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 
 MAX_RECORD_BYTES = 256 << 20
+MAX_FRAME_BYTES = 64 << 20  # the default of max_record, on which positions in files of records depend
 _MARK = b"\xef\xbb\xbf"  # of a file that says with it that it is UTF-8: its first record begins behind it
 
 
@@ -20,7 +21,10 @@ def line_at(path: str, offset: int) -> bytes | None:
     """
     from tamis.formats.compression.codecs import codec_of
     from tamis.formats.compression.streams import StreamReader
+    from tamis.formats.registry import record_format
 
+    if record_format(path) is not None:
+        return _record_at(path, offset)
     pieces, size, before = [], 0, max(offset - 1, 0) if offset != len(_MARK) else 0
     raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)
     with StreamReader(raw, codec := codec_of(path)) as stream:
@@ -44,8 +48,28 @@ def line_at(path: str, offset: int) -> bytes | None:
     return b"".join(pieces).removeprefix(_MARK) if pieces else None
 
 
+def _record_at(path: str, position: int) -> bytes | None:
+    """Return the document at a position of a file of records as a line of JSON."""
+    from tamis.formats.registry import record_format
+
+    records = record_format(path)
+    assert records is not None
+    at = 0
+    with open(path, "rb", buffering=0) as raw:
+        for frame in records.scan(raw, path, MAX_FRAME_BYTES):
+            if at == position:
+                table = records.decode([(at, frame)], path, MAX_FRAME_BYTES).table
+                rows = table.to_pylist() if table is not None else []
+                return json.dumps(rows[0], ensure_ascii=False).encode("utf-8", "replace") if rows else None
+            if at > position:
+                break
+            at += frame.n_bytes
+    return None
+
+
 MAX_CHARS = 300
 _READ_BYTES = 1 << 16
+_MAX_DECODED = 32 << 20  # of a compressed file that is decoded up to a record
 _NAMES = ("text", "content", "raw_content", "body")  # looked for first; otherwise the longest text of the record
 
 
@@ -62,6 +86,19 @@ def excerpt(path: str, offset: int) -> str:
     except OSError:  # gone since, or no longer to be read
         return ""
     return beginning(data)
+
+
+def text_at(path: str, offset: int, field: str) -> str | None:
+    """Return a text of the record at an offset of a JSONL file; None if it cannot be read at once."""
+    name = path.removeprefix("file://")
+    if ".jsonl" not in os.path.basename(name) or "://" in name or offset < 0:
+        return None
+    if not name.endswith(".jsonl") and os.path.getsize(name) > _MAX_DECODED:
+        return None
+    line = line_at(name, offset)
+    record = json.loads(line.decode("utf-8", "replace")) if line is not None else None
+    value = record.get(field) if isinstance(record, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def beginning(data: bytes) -> str:

@@ -58,6 +58,7 @@ class Rethreshold:
     lost_bytes: int = 0
     unsure_bytes: int = 0
     later_rules: list[str] | None = None  # those that follow: they have not seen the `n_back`. None: not recorded
+    parameter: str = ""  # what a recipe calls the limit
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,31 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
         sum(size for _, size in dropped),
         sum(back),
         later_rules=_later_rules(planned_rules, planned, stage),
+        parameter=planned.parameter(name) if planned is not None else name,
     )
     return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
+
+
+def find_limit(output: str, name: str) -> tuple[str, str | None]:
+    """Return the rule (as `rethreshold` takes it) and the limit that a name stands for.
+
+    `name`: RULE, STAGE:RULE, RULE.LIMIT, or what a recipe calls a limit, PARAMETER or STEP.PARAMETER.
+    """
+    rules = rules_of(run_folder(output)) or ()
+    if any(name in (r.name, f"{r.stage}:{r.name}") for r in rules):
+        return name, None
+    head, _, limit = name.rpartition(".")
+    if any(head in (r.name, f"{r.stage}:{r.name}") and limit in r.limits for r in rules):
+        return head, limit
+    set_by = [(r, n) for r in rules for n in r.sides if name in (p := r.parameter(n), f"{r.stage}.{p}")]
+    if len(set_by) > 1:
+        raise UsageError(
+            f"{name} is the limit of several rules: say {' or '.join(f'{r.stage}:{r.name}' for r, _ in set_by)}"
+        )
+    if set_by:
+        rule, limit = set_by[0]
+        return f"{rule.stage}:{rule.name}", limit
+    return (head, limit) if head else (name, None)
 
 
 def _planned_rule(planned_rules: Iterable[PlannedRule], rule: str) -> PlannedRule | None:

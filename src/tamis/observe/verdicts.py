@@ -7,6 +7,7 @@ observe/thresholds.py.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from tamis._lazy import pa, pc
 from tamis.engine import schema
 from tamis.engine.schema import RecordedRule, RunPlan
 from tamis.errors import UsageError
-from tamis.stores.run_locations import fetch_run_dir
+from tamis.stores.run_locations import fetch_run_dir, run_dir_of
 
 AT_LEAST, AT_MOST = "at least", "at most"
 _OFFSET = re.compile("[0-9]{1,18}")
@@ -37,7 +38,7 @@ class Verdict:
     value: Any
     threshold: Any
 
-    def smallest_change(self, rule: PlannedRule | None = None) -> str | None:
+    def smallest_change(self, rule: PlannedRule | None = None) -> ThresholdChange | None:
         """Return the smallest change of a threshold with which its rule keeps the document.
 
         Return None if the rule is not a comparison.
@@ -48,8 +49,55 @@ class Verdict:
         for name, limit in self.threshold.items():
             side = rule.sides.get(name) if rule is not None and named else side_of_name(name)
             if side is not None and is_number(limit) and not holds(side, limit, self.value):
-                return f"{name}={self.value!r} (it is {limit!r})"
+                text = rule.recipe_text(name) if rule is not None else f"{name}: {{}}"
+                return ThresholdChange(self.stage, name, side, limit, self.value, text)
         return None
+
+
+@dataclass(frozen=True)
+class ThresholdChange:
+    """Another value of a limit, with which its rule keeps a document."""
+
+    stage: str
+    limit: str
+    side: str  # AT_LEAST or AT_MOST
+    before: float
+    after: float
+    text: str  # how a recipe sets the limit, with {} for the value
+
+    @property
+    def parameter(self) -> str:
+        return self.text.partition(":")[0]
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the parameter is no limit, but switches the rule off."""
+        return "{}" not in self.text
+
+    @property
+    def rounded(self) -> str:
+        """The new value in three digits, rounded away from what drops the document.
+
+        >>> change = ThresholdChange("web", "minimum", AT_LEAST, 0.12, 0.0909090909, "line_punct_thr: {}")
+        >>> change.rounded, change.in_recipe
+        ('0.0909', 'line_punct_thr: 0.0909')
+        >>> ThresholdChange("web", "maximum", AT_MOST, 10, 12345, "max_words: {}").rounded
+        '12345'
+        """
+        if isinstance(self.after, int) or float(self.after).is_integer() or not math.isfinite(self.after):
+            return f"{self.after:.0f}" if math.isfinite(self.after) else repr(self.after)
+        step = 10.0 ** (math.floor(math.log10(abs(self.after))) - 2)
+        steps = math.floor(self.after / step) if self.side == AT_LEAST else math.ceil(self.after / step)
+        short = float(f"{steps * step:.3g}")
+        return repr(short if holds(self.side, short, self.after) else self.after)
+
+    @property
+    def in_recipe(self) -> str:
+        """The parameter and its new value, as a recipe has them."""
+        return self.text.replace("{}", self.rounded)
+
+    def __str__(self) -> str:
+        return f"{self.limit}={self.after!r} (it is {self.before!r})"
 
 
 @dataclass(frozen=True)
@@ -65,6 +113,19 @@ class PlannedRule:
     limits: dict[str, Any] = field(default_factory=dict)
     sides: Sides = field(default_factory=dict)
     inverted: bool = False
+    recorded: RecordedRule = field(default_factory=lambda: RecordedRule(""))
+
+    @property
+    def meaning(self) -> str:
+        """What the score is, in words."""
+        return self.recorded.meaning
+
+    def recipe_text(self, limit: str) -> str:
+        return self.recorded.recipe_text(limit)
+
+    def parameter(self, limit: str) -> str:
+        """Return the name that a recipe has for a limit."""
+        return self.recorded.parameter(limit)
 
 
 def read_plan(folder: Path) -> RunPlan:
@@ -87,7 +148,7 @@ def rules_of(folder: Path) -> list[PlannedRule] | None:
 def _rule(rule: RecordedRule) -> PlannedRule:
     low, high = rule.at_least, rule.at_most
     sides: Sides = {n: AT_LEAST if n == low else AT_MOST for n in rule.limits if n in (low, high)}
-    return PlannedRule(rule.stage, rule.name, rule.score or rule.name, rule.limits, sides, rule.inverted)
+    return PlannedRule(rule.stage, rule.name, rule.score or rule.name, rule.limits, sides, rule.inverted, rule)
 
 
 def not_asked(verdict: Verdict, rules: list[PlannedRule] | None) -> list[str] | None:
@@ -125,7 +186,7 @@ def side_of_name(name: str) -> str:
 def run_folder(output: str) -> Path:
     """Return the run directory of an output folder (or the folder itself, if it is one)."""
     path = Path(fetch_run_dir(output))
-    for folder in (path / "_tamis", path):
+    for folder in (Path(run_dir_of(path)), path):
         if (folder / "plan.json").exists():
             return folder
     raise UsageError(f"{output} holds no run of Tamis (no _tamis/plan.json in it); give the output folder of a run")

@@ -17,7 +17,7 @@ from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.expand import expand_stages
 from tamis.stages.io import Reader, Writer
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.tasks import ROW_ID, DocumentBatch, Task
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _leave_pointer(checkpoint_path: str, output: str) -> None:
     """
     os.makedirs(checkpoint_path, exist_ok=True)
     with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
-        file.write(json.dumps({"output": output, "run_dir": os.path.join(local_output_dir(output), "_tamis")}).encode())
+        file.write(json.dumps({"output": output, "run_dir": run_dir_of(output)}).encode())
 
 
 def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:

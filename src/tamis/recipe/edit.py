@@ -67,10 +67,10 @@ def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> 
     expected = {k: v for k, v in {**before, **meant}.items() if k in meant or k not in changes}
     try:
         after = _plain(parse(edited, file))
-        as_asked = _settings(after) == expected and {**after, "settings": 0} == {**whole, "settings": 0}
+        is_as_expected = _settings(after) == expected and {**after, "settings": 0} == {**whole, "settings": 0}
     except RecipeError:  # the edit broke it: an alias, an anchor
-        as_asked = False
-    if not as_asked:
+        is_as_expected = False
+    if not is_as_expected:
         raise _edit_by_hand(file, changes, "its settings are written in an unusual way")
     return mark + edited
 

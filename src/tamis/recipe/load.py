@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, cast
 from tamis import _satellites, secrets
 from tamis.backends.registry import ALIASES, EXECUTORS, LOCAL
 from tamis.engine.run.settings import SETTINGS, SettingValue
-from tamis.errors import PipelineError, RecipeError, TamisError, UsageError
-from tamis.recipe.targets import TARGET, Targets, check_allowed_name
+from tamis.errors import MissingExtra, PipelineError, RecipeError, TamisError, UsageError
+from tamis.recipe.targets import OPTIONAL, TARGET, Targets, check_allowed_name
 from tamis.signatures import accepted
 from tamis.yaml_text import Located, Node, References, override, parse, read_text, suggest
 
@@ -138,12 +138,13 @@ def load_recipe(
 
 def _set_literal(root: dict[str, Node], key: str, value: SettingValue) -> None:
     """Set a field at the top, or in a mapping there ("write.format"), to a value in which nothing is a reference."""
-    part, _, name = key.rpartition(".")
+    *parts, name = key.split(".")
     fields = root
-    if part:
-        mapping = root[part].value if part in root else None
-        fields = mapping if isinstance(mapping, dict) else {}
-        root[part] = Node(fields)
+    for part in parts:
+        mapping = fields[part].value if part in fields else None
+        inner = mapping if isinstance(mapping, dict) else {}
+        fields[part] = Node(inner)
+        fields = inner
     fields[name] = Node(
         value.replace("${", "$${") if isinstance(value, str) else value, plain=not isinstance(value, str)
     )
@@ -263,10 +264,15 @@ class _Loader:
     def curation(self, name: str) -> object:
         """Build the steps as a Curation, from `input:` to `output:`, written according to `write:`."""
         from tamis.curation import Curation
+        from tamis.curation.steps import LeftOut
         from tamis.curation.writing import make_writing
 
         at = self.top["steps"]
-        steps = [self.built(item, ("process", "decompose", "removal"), "a step") for item in at.items()]
+        steps: list[object] = []
+        left_out: list[LeftOut] = []
+        for item in at.items():
+            step = self._step(item)
+            (left_out if isinstance(step, LeftOut) else steps).append(step)  # type: ignore[arg-type]
         ends = {
             f"{key}_path": self.targets.build(self.top[key])
             for key in ("input", "output")
@@ -280,9 +286,28 @@ class _Loader:
         except UsageError as exc:
             raise self.top["write"].fail(str(exc)) from None
         try:
-            return Curation(steps, name=name, **ends, **writing)  # type: ignore[arg-type]
+            return Curation(steps, name=name, left_out=left_out, **ends, **writing)  # type: ignore[arg-type]
         except UsageError as exc:
             raise at.fail(str(exc)) from None
+
+    def _step(self, at: Located) -> object:
+        """Build a step; one marked `_optional_` that needs a package which is not installed is a LeftOut."""
+        from tamis.curation.steps import LeftOut
+
+        fields = at.node.value if isinstance(at.node.value, dict) else {}
+        mark = at.fields().get(OPTIONAL)
+        fields.pop(OPTIONAL, None)
+        is_optional = mark is not None and mark.scalar()
+        if mark is not None and not isinstance(is_optional, bool):
+            raise mark.fail(f"expected true or false, got {is_optional!r}")
+        try:
+            return self.built(at, ("process", "decompose", "removal"), "a step")
+        except RecipeError as exc:
+            if not is_optional or not isinstance(exc.__cause__, MissingExtra):
+                raise
+            from tamis.recipe.step_names import name_of
+
+            return LeftOut(name_of(str(at.fields()[TARGET].scalar())), exc.__cause__.install)
 
     def writing(self) -> dict[str, object]:
         options: dict[str, object] = {}
@@ -386,4 +411,6 @@ def _schema(at: Located) -> dict[str, str]:
 
 
 # Fields of `write:`, and the parameters of a Curation that they are.
-_WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card")}
+_WRITING = {
+    k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card", "tokens")
+}

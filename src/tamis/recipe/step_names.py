@@ -33,6 +33,8 @@ NAMES = {
     "heuristic_english": "tamis.stages.text.filters.nemo_curator.HeuristicEnglish",
     "heuristic_non_english": "tamis.stages.text.filters.nemo_curator.HeuristicNonEnglish",
     "text": "tamis.stages.text.filters.has_text.HasText",
+    "url_filter": "tamis.stages.text.urls.UrlFilter",
+    "html_extract": "tamis.stages.text.html.HtmlExtract",
     "sample": "tamis.stages.text.modules.sample.Sample",
     "add_id": "tamis.stages.text.modules.add_id.AddId",
     **{kind.step: f"tamis.curation.steps.{_class_name(kind.step)}" for kind in KINDS.values() if kind.step},
@@ -49,6 +51,15 @@ PRESET = "preset"
 _MAX_DEPTH = 4
 
 
+def name_of(target: str) -> str:
+    """Return the short name of a step, or the name of its class.
+
+    >>> name_of("tamis.stages.text.filters.fasttext.LanguageFilter"), name_of("mine.stages.Keep")
+    ('language', 'Keep')
+    """
+    return next((name for name, known in NAMES.items() if known == target), target.rpartition(".")[2])
+
+
 def expand(root: Node, file: str) -> None:
     """Write out the names in `steps:` of a recipe, in place.
 
@@ -62,21 +73,21 @@ def expand(root: Node, file: str) -> None:
 def _steps(at: Located, top: dict[str, Node], depth: int) -> list[Node]:
     if not isinstance(at.node.value, list) or not at.node.value:
         raise at.fail("expected a list of steps")
-    found: list[Node] = []
+    steps: list[Node] = []
     for item in at.items():
         if TARGET in item.fields():
-            found.append(item.node)
+            steps.append(item.node)
             continue
         name, parameters = _named(item)
         if name == PRESET:
-            found += _of_preset(parameters, item, top, depth)
+            steps += _of_preset(parameters, item, top, depth)
         elif name in NAMES:
             if parameters.value is not None and not isinstance(parameters.value, dict):
                 raise item.fail(f"{name}: expected its parameters by name, e.g. {name}: {{text_field: body}}")
-            found.append(Node({TARGET: Node(NAMES[name], item.node.line), **(parameters.value or {})}, item.node.line))
+            steps.append(Node({TARGET: Node(NAMES[name], item.node.line), **(parameters.value or {})}, item.node.line))
         else:
             raise item.fail(f"no step is called {name!r}{suggest(name, [*NAMES, PRESET])}; any stage goes by {TARGET}")
-    return found
+    return steps
 
 
 def _named(at: Located) -> tuple[str, Node]:

@@ -31,6 +31,7 @@ PUBLIC_ROOMS = (
     "tamis.curation.images",
 )
 TARGET = "_target_"
+OPTIONAL = "_optional_"  # of a step of a curation: left out where a package that it needs is not installed
 # Where earlier releases of the original had what recipes name.
 _EARLIER = {
     "tamis.stages.text.modules.score_filter": "tamis.stages.text.filters",
@@ -160,7 +161,7 @@ def _check_no_trust(at: Located) -> None:
         )
 
 
-def _check_parameters(cls: type, given: dict[str, Located], at: Located) -> None:
+def _check_parameters(cls: type, arguments: dict[str, Located], at: Located) -> None:
     try:
         parameters = signature(cls).parameters
     except (ValueError, TypeError):
@@ -168,10 +169,10 @@ def _check_parameters(cls: type, given: dict[str, Located], at: Located) -> None
     named = {key: p for key, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     shown = [key for key in named if not key.startswith("_")]
-    for key, item in given.items():
+    for key, item in arguments.items():
         if key not in named and not open_ended:
             raise item.fail(f"{cls.__name__} has no parameter {key!r}{suggest(key, shown)}")
-    missing = [key for key, p in named.items() if p.default is p.empty and key not in given]
+    missing = [key for key, p in named.items() if p.default is p.empty and key not in arguments]
     if missing:
         raise at.fail(f"{cls.__name__} needs {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
 

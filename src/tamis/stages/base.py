@@ -47,7 +47,8 @@ class DropRule(NamedTuple):
 
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
     name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
-    scores between them.
+    scores between them. `in_recipe`: how a recipe sets a limit, with {} for its value, such as "line_punct_thr: {}";
+    by default under its own name. `meaning`: what the score is, in words.
     """
 
     name: str
@@ -56,6 +57,8 @@ class DropRule(NamedTuple):
     at_least: str | None = None
     at_most: str | None = None
     inverted: bool = False
+    in_recipe: Mapping[str, str] = {}
+    meaning: str = ""
 
 
 class StageMeta(ABCMeta):
@@ -111,6 +114,8 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     """
     columns_out: ClassVar[Sequence[str] | None] = None
     """The columns of `outputs`, like `columns_in`."""
+    redacts_samples: bool = False
+    """It removes values that must not be stored from texts: `redact_sample` does so in those that a report shows."""
     _notes_of_call: CallNotes | None = None
 
     @abstractmethod
@@ -274,6 +279,17 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         """Return the rules by which this stage drops documents, in order; empty for a stage that declares none."""
         return []
 
+    def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that a rule of this stage counted, in order; empty where it counts none.
+
+        For the examples of a report: called for few documents, whose texts are cut to a bound.
+        """
+        return []
+
+    def redact_sample(self, text: str) -> str:
+        """Return a text without the values that this stage removes because they must not be stored."""
+        return text
+
     def _note_drops(
         self,
         serials: Any,
@@ -317,7 +333,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
         They are counted at once rather than stored until the end of the call, because a call may have millions. With
         `serials` (`batch.serial` of each) the engine also stores the scores of a rule, two bytes each
-        (engine/worker/kept_scores.py).
+        (engine/worker/survivor_scores.py).
         """
         count = self._call_notes().count_scores
         if count is not None:

@@ -43,18 +43,21 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     name = "reader"
     formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
+    column_types: Mapping[str, str] | None = None
+    """Types of JSON fields in frames (tasks/columns/frame_types.py): declared, or found before the run."""
     batch: ClassVar[type[DocumentBatch]] = DocumentBatch
     """The class of the batches that it returns."""
     hints: ReadHints = ReadHints()
 
-    def process(self, task: FileGroupTask) -> list[DocumentBatch]:
-        """Read whole files, for use outside of a run; a run reads ranges that fit its budget."""
-        from tamis.formats.whole_file import read_whole_file
+    def process(self, task: FileGroupTask) -> Any:
+        """Read whole files as one batch, for use outside of a run; a run reads ranges that fit its budget."""
+        from tamis.formats.whole_file import read_whole_files
 
-        batches = [read_whole_file(path, self.formats) for path in task.data]
-        for batch in batches:
-            batch.dataset_name = task.dataset_name
-        return [b.select(list(self.fields)) for b in batches] if self.fields is not None else batches
+        batch = read_whole_files(task.data, self.formats)
+        batch.dataset_name, batch._metadata = task.dataset_name, {**task._metadata, "source_files": list(task.data)}
+        batch._stage_perf = list(task._stage_perf)
+        batch.column_types = self.column_types
+        return batch.select(list(self.fields)) if self.fields is not None else batch
 
 
 class Writer(ProcessingStage[Task[Any], FileGroupTask]):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.opening import forget, source_of
 from tamis.stores.reading import version_of
+from tamis.stores.run_locations import RUN_DIRECTORY
 from tamis.stores.urls import is_bucket, name_in, split_s3
 
 if TYPE_CHECKING:
     from tamis.stores.s3 import Bucket
 
-RUN_DIRECTORY = "_tamis"
 SCRATCH_EXAMPLE = f"tamis-{0:016x}"  # what a run makes in a scratch folder has such a name
 _MAGIC = re.compile(r"[*?[]")
 

@@ -13,17 +13,17 @@ from typing import Any, BinaryIO, cast
 from tamis.stores.reading import RemoteFile, RemoteSource
 from tamis.stores.urls import is_bucket, is_remote, split_s3
 
-_MOST_SEEN = 4096
-_seen: dict[str, RemoteSource] = {}
+_MAX_SOURCES = 4096
+_sources: dict[str, RemoteSource] = {}
 
 
 def source_of(url: str) -> RemoteSource:
     """Return the file as it was when this process first looked at it; raise FileNotFoundError if there is none."""
-    if url not in _seen:
-        if len(_seen) >= _MOST_SEEN:
-            _seen.clear()
-        _seen[url] = _look(url)
-    return _seen[url]
+    if url not in _sources:
+        if len(_sources) >= _MAX_SOURCES:
+            _sources.clear()
+        _sources[url] = _find_source(url)
+    return _sources[url]
 
 
 def object_exists(url: str) -> bool:
@@ -45,16 +45,16 @@ def object_exists(url: str) -> bool:
     return True
 
 
-def _look(url: str) -> RemoteSource:
+def _find_source(url: str) -> RemoteSource:
     if is_bucket(url):
         from tamis.stores.s3 import Bucket, S3Source
 
         name, key = split_s3(url)
         bucket = Bucket(name)
-        found = bucket.head(key)
-        if found is None:
+        info = bucket.head(key)
+        if info is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
-        return S3Source(bucket, found)
+        return S3Source(bucket, info)
     from tamis.stores.http import HttpSource
 
     return HttpSource(url)
@@ -62,7 +62,7 @@ def _look(url: str) -> RemoteSource:
 
 def forget(url: str) -> None:
     """Look at this file anew when it is next opened."""
-    _seen.pop(url, None)
+    _sources.pop(url, None)
 
 
 def open_input(path: str | os.PathLike[str]) -> BinaryIO:

@@ -93,14 +93,14 @@ def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: 
             "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) "
             "and leave it out"
         )
-    for part, known, section in (
+    for part, option_names, section in (
         (options, _KNOWN, ""),
         (client, _CLIENT, "client_kwargs: "),
         (config, _CONFIG, "config_kwargs: "),
     ):
-        unknown = sorted(n for n in part if n not in known and n.lower() not in _CREDENTIALS)
+        unknown = sorted(n for n in part if n not in option_names and n.lower() not in _CREDENTIALS)
         if unknown:
-            raise UsageError(f"{who}: {section}{unknown[0]} is not known; accepted: {', '.join(known)}")
+            raise UsageError(f"{who}: {section}{unknown[0]} is not known; accepted: {', '.join(option_names)}")
 
 
 def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> float:
@@ -147,7 +147,7 @@ def parse_options(pairs: Sequence[str]) -> StoreOptions:
     >>> parse_options(["endpoint_url=http://localhost:9000", "anon=true"]).anon
     True
     """
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -157,10 +157,10 @@ def parse_options(pairs: Sequence[str]) -> StoreOptions:
             "client_kwargs" if name in _CLIENT and name not in _KNOWN else "config_kwargs" if name in _CONFIG else ""
         )
         if section:
-            given.setdefault(section, {})[name] = plain
+            options.setdefault(section, {})[name] = plain
         else:
-            given[name] = plain
-    return check(given, "--storage-option")
+            options[name] = plain
+    return check(options, "--storage-option")
 
 
 def settings() -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The local folder of a run whose output is in a bucket: lock, run database, staged files, a copy of its log.
+"""Where the run directory of an output is; the folder that represents an output in a bucket on this machine.
 
 Everything that going on needs is in the bucket; the folder can be lost, and is made anew from there on any machine.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tamis.stores.s3 import Bucket, Object
 
 VARIABLE = "TAMIS_RUNS"
-_RUN = "_tamis"
+RUN_DIRECTORY = "_tamis"  # below the output; the only module that joins the two
 FETCHED = "fetched.json"  # of a run directory that was brought here to be looked at
 _settled: dict[str, str] = {}
 
@@ -50,6 +50,11 @@ def local_output_dir(output: str) -> str:
     return (_settled.get(output_url(output)) or default_local_dir(output)) if is_bucket(output) else output
 
 
+def run_dir_of(output: str | os.PathLike[str]) -> str:
+    """Return the run directory of an output, on this machine."""
+    return os.path.join(local_output_dir(os.fspath(output)), RUN_DIRECTORY)
+
+
 def free_space(path: str) -> int | None:
     """Return the bytes that are free at a path, which need not exist yet; None in a bucket."""
     if is_bucket(path):
@@ -69,26 +74,26 @@ def fetch_run_dir(output: str) -> str:
     folder = local_output_dir(output)
     if not is_bucket(output):
         return folder
-    run = os.path.join(folder, _RUN)
-    is_there = os.path.exists(os.path.join(run, "plan.json"))
+    run = os.path.join(folder, RUN_DIRECTORY)
+    is_local = os.path.exists(os.path.join(run, "plan.json"))
     try:
-        if not is_there or not files.is_held(os.path.join(run, "lock")):
-            _bring(output, run, is_there)
+        if not is_local or not files.is_held(os.path.join(run, "lock")):
+            _bring(output, run, is_local)
     except TamisError:  # the store does not answer: what is here is shown
-        if not is_there:
+        if not is_local:
             raise
     return folder
 
 
-def _bring(output: str, run: str, is_there: bool) -> None:
+def _bring(output: str, run: str, is_local: bool) -> None:
     """Fetch files of the run directory that changed since they were fetched last."""
     from tamis.stores.s3 import Bucket
 
     name, prefix = split_s3(output_url(output))
-    bucket, start = Bucket(name), f"{prefix}/{_RUN}/"
+    bucket, start = Bucket(name), f"{prefix}/{RUN_DIRECTORY}/"
     remote = {key: o for o in bucket.objects(start) if _is_shown(key := o.key[len(start) :])}
     fetched = _fetched(run)
-    if is_there and not fetched and not _was_finished_elsewhere(bucket, remote.get("manifest.json"), run):
+    if is_local and not fetched and not _was_finished_elsewhere(bucket, remote.get("manifest.json"), run):
         return  # a run of this machine: what it knows of itself is newer than what it has sent
     for key, item in remote.items():
         path = os.path.join(run, key)

@@ -28,7 +28,7 @@ from tamis.stores.checksums import Expected, Running, expected_of
 from tamis.stores.options import StoreOptions, of_bucket
 from tamis.stores.reading import Changed, Check, Damaged, copy_into, read_all, retry_if_damaged, version_of
 
-_PASSING = {500, 502, 503, 504, 429, 408}
+_TRANSIENT = {500, 502, 503, 504, 429, 408}
 _SLOW_DOWN = {
     "SlowDown",
     "Throttling",
@@ -37,7 +37,7 @@ _SLOW_DOWN = {
     "TooManyRequests",
     "ServiceUnavailable",
 }
-_PASSING_CODES = {
+_TRANSIENT_CODES = {
     *_SLOW_DOWN,
     "RequestTimeout",
     "InternalError",
@@ -69,7 +69,7 @@ class NoBucket(StoreError):
     """There is no such bucket, so that there is nothing in it."""
 
 
-class Taken(Exception):
+class NameTaken(Exception):
     """Something is there already, and it was to be new."""
 
 
@@ -151,10 +151,10 @@ class Bucket:
         etag, mark = str(answer["ETag"]), str(answer.get("Metadata", {}).get(MARK, ""))
         return Object(key, int(answer["ContentLength"]), etag, mark, expected_of(answer))
 
-    def part_size(self, found: Object, number: int) -> int:
+    def part_size(self, info: Object, number: int) -> int:
         """Return the bytes of one part of an object that was uploaded in parts; -1 if the store does not report it."""
-        arguments = {"Key": found.key, "PartNumber": number, **self._payer()}
-        answer = self._request("looking at", "head_object", found.key, ok=(400, 404, 416), **arguments)
+        arguments = {"Key": info.key, "PartNumber": number, **self._payer()}
+        answer = self._request("looking at", "head_object", info.key, ok=(400, 404, 416), **arguments)
         return -1 if answer is None else int(answer["ContentLength"])
 
     def may_list(self, prefix: str) -> bool:
@@ -172,8 +172,8 @@ class Bucket:
         """Yield all objects whose keys begin with `prefix`, in key order, a thousand at a time."""
         following = {"ContinuationToken": "NextContinuationToken"}
         for answer in self._pages("list_objects_v2", prefix, following, **self._payer()):
-            for found in answer.get("Contents", ()):
-                yield Object(str(found["Key"]), int(found["Size"]), str(found["ETag"]))
+            for entry in answer.get("Contents", ()):
+                yield Object(str(entry["Key"]), int(entry["Size"]), str(entry["ETag"]))
 
     def _pages(self, what: str, prefix: str, following: Mapping[str, str], **arguments: Any) -> Iterator[Any]:
         """Yield the responses to a listing request, one after the other.
@@ -198,12 +198,12 @@ class Bucket:
 
         def call() -> None:
             nonlocal done
-            asked = f"bytes={offset + done}-{offset + len(view) - 1}"
-            answer = self._ask("get_object", key, Key=key, Range=asked, IfMatch=etag, **self._payer())
+            byte_range = f"bytes={offset + done}-{offset + len(view) - 1}"
+            answer = self._ask("get_object", key, Key=key, Range=byte_range, IfMatch=etag, **self._payer())
             body = answer["Body"]
             try:
                 if int(answer.get("ContentLength", -1)) != len(view) - done:
-                    raise retry.Temporary(f"asked for {asked}, got {answer.get('ContentLength')} bytes")
+                    raise retry.Temporary(f"asked for {byte_range}, got {answer.get('ContentLength')} bytes")
                 while done < len(view):
                     n = int(_streamed(body.readinto, view[done : done + _PIECE_BYTES]))
                     if not n:
@@ -219,9 +219,9 @@ class Bucket:
         """Read bytes from `offset` on once, of the present version; fewer where the object ends."""
 
         def call() -> bytes:
-            asked = f"bytes={offset}-{offset + n_bytes - 1}"
+            byte_range = f"bytes={offset}-{offset + n_bytes - 1}"
             with contextlib.closing(
-                self._ask("get_object", key, Key=key, Range=asked, **self._payer())["Body"]
+                self._ask("get_object", key, Key=key, Range=byte_range, **self._payer())["Body"]
             ) as body:
                 return bytes(_streamed(body.read))
 
@@ -229,28 +229,28 @@ class Bucket:
 
     def get(self, key: str, most: int = 64 << 20) -> bytes | None:
         """Return a small object; None if it does not exist. Raises StoreError if it is larger than `most`."""
-        found = self.head(key)
-        if found is None:
+        info = self.head(key)
+        if info is None:
             return None
-        if found.size > most:
-            raise StoreError(f"{self.url(key)} has {found.size} bytes, more than anything that Tamis writes there")
+        if info.size > most:
+            raise StoreError(f"{self.url(key)} has {info.size} bytes, more than anything that Tamis writes there")
         try:
-            return read_all(S3Source(self, found))
+            return read_all(S3Source(self, info))
         except Changed:  # written anew between the two requests
             return self.get(key, most)
 
     def fetch_key(self, key: str, path: str) -> None:
         """Fetch an object into a new file like `fetch`, by its key."""
-        found = self.head(key)
-        if found is None:
+        info = self.head(key)
+        if info is None:
             raise Changed(self.url(key), "is gone")
-        self.fetch(found, path)
+        self.fetch(info, path)
 
-    def fetch(self, found: Object, path: str) -> None:
+    def fetch(self, info: Object, path: str) -> None:
         """Bring an object into a new file, whole or not at all."""
-        if found.expected is None and (known := self.head(found.key)) is not None and known.etag == found.etag:
-            found = known
-        source = S3Source(self, found)
+        if info.expected is None and (current := self.head(info.key)) is not None and current.etag == info.etag:
+            info = current
+        source = S3Source(self, info)
 
         def read() -> None:
             with replacing(path, OWN) as out:
@@ -264,12 +264,12 @@ class Bucket:
         self._put(key, data)
 
     def put_new(self, key: str, data: bytes) -> None:
-        """Write a small object where there is none; `Taken` where there is one with other contents.
+        """Write a small object where there is none; `NameTaken` where there is one with other contents.
 
         When an answer was lost, the next try finds our own object there: its content tells it from that of another run.
         """
         if self._put(key, data, {"IfNoneMatch": "*"}) is None and self.get(key) != data:
-            raise Taken(self.url(key))
+            raise NameTaken(self.url(key))
 
     def _put(self, key: str, data: bytes, conditions: Mapping[str, Any] | None = None) -> Any:
         arguments = {"Key": key, "Body": data, "ContentMD5": _md5(data), **(conditions or {})}
@@ -284,13 +284,13 @@ class Bucket:
         if size <= _COPY_BYTES:
             self._request("copying", "copy_object", key, Key=key, CopySource=where, MetadataDirective="COPY")
             return
-        found = Bucket(bucket).head(source)
-        if found is None:
+        info = Bucket(bucket).head(source)
+        if info is None:
             raise Changed(f"s3://{bucket}/{source}", "is gone")
-        mark = found.mark or os.urandom(12).hex()
+        mark = info.mark or os.urandom(12).hex()
         upload = self.begin(key, mark)
         try:
-            parts = self._copied_parts(key, upload, where, size, found.etag)
+            parts = self._copied_parts(key, upload, where, size, info.etag)
         except BaseException:
             with contextlib.suppress(OSError):  # else found and aborted when the run ends or begins anew
                 self.abort(key, upload)
@@ -334,7 +334,7 @@ class Bucket:
     def complete(self, key: str, upload: str, parts: list[str], mark: str) -> None:
         """Make an upload an object, where there is none.
 
-        Done twice it is done once; `Taken` where the object is not this one.
+        Done twice it is done once; `NameTaken` where the object is not this one.
         """
         parts_list = {"Parts": [{"PartNumber": i + 1, "ETag": etag} for i, etag in enumerate(parts)]}
 
@@ -344,8 +344,8 @@ class Bucket:
             nonlocal n_asked
             n_asked += 1
             # The answer was lost, or it was done in spite of a 500.
-            if n_asked > 1 and (found := self.head(key)) is not None:
-                return found if found.mark == mark else None
+            if n_asked > 1 and (completed := self.head(key)) is not None:
+                return completed if completed.mark == mark else None
             return self._ask(
                 "complete_multipart_upload",
                 key,
@@ -358,15 +358,15 @@ class Bucket:
 
         if retry.call_with_retries(call, f"writing {self.url(key)}") is not None:
             return
-        found = self.head(key)  # completed before, by a request whose answer was lost or by a run that was killed
-        if found is None:
+        completed = self.head(key)  # completed before, by a request whose answer was lost or by a run that was killed
+        if completed is None:
             raise StoreError(
                 f"{self.url(key)}: its upload is gone from the store and was never completed (a rule of the bucket "
                 "may remove unfinished "
                 "uploads too early); start over with fresh=True (--fresh)"
             )
-        if found.mark != mark:
-            raise Taken(self.url(key))
+        if completed.mark != mark:
+            raise NameTaken(self.url(key))
 
     def abort(self, key: str, upload: str) -> None:
         self._request("removing an upload of", "abort_multipart_upload", key, ok=(404,), Key=key, UploadId=upload)
@@ -375,9 +375,9 @@ class Bucket:
         """Yield the incomplete uploads of keys that begin with `prefix`: key, id, start (seconds since 1970)."""
         following = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         for answer in self._pages("list_multipart_uploads", prefix, following):
-            for found in answer.get("Uploads", ()):
-                if str(found["Key"]).startswith(prefix):  # some stores do not look at the prefix
-                    yield str(found["Key"]), str(found["UploadId"]), found["Initiated"].timestamp()
+            for entry in answer.get("Uploads", ()):
+                if str(entry["Key"]).startswith(prefix):  # some stores do not look at the prefix
+                    yield str(entry["Key"]), str(entry["UploadId"]), entry["Initiated"].timestamp()
 
     # -- asking -------------------------------------------------------------------------------------------------------
     def _payer(self) -> dict[str, Any]:
@@ -421,7 +421,7 @@ class Bucket:
         message = str(response.get("Error", {}).get("Message", "")) or code
         if status in ok or (404 in ok and code in ("NoSuchUpload", "NoSuchKey")):
             return None
-        if status in _PASSING or code in _PASSING_CODES or (status == 409 and code != "BucketAlreadyExists"):
+        if status in _TRANSIENT or code in _TRANSIENT_CODES or (status == 409 and code != "BucketAlreadyExists"):
             return retry.Temporary(f"{status} {code}", slow_down=code in _SLOW_DOWN)
         if status in (404, 412, 416) and code != "NoSuchBucket":
             why = "is gone" if status == 404 else "changed during the run: it is not the object that was listed"
@@ -438,41 +438,41 @@ class Bucket:
 class S3Source:
     """One version of an object."""
 
-    def __init__(self, bucket: Bucket, found: Object) -> None:
-        self.url, self.size, self.version = bucket.url(found.key), found.size, version_of(found.etag)
-        self._bucket, self._found = bucket, found
+    def __init__(self, bucket: Bucket, info: Object) -> None:
+        self.url, self.size, self.version = bucket.url(info.key), info.size, version_of(info.etag)
+        self._bucket, self._object = bucket, info
 
     def read_into(self, offset: int, view: memoryview) -> None:
-        self._bucket.read_into(self._found.key, self._found.etag, offset, view)
+        self._bucket.read_into(self._object.key, self._object.etag, offset, view)
 
     def check(self) -> Check | None:
         """Return what compares one reading of the object with its checksum, once all of it has arrived in order."""
-        return None if self._found.expected is None or not self.size else _Comparison(self._bucket, self._found)
+        return None if self._object.expected is None or not self.size else _Comparison(self._bucket, self._object)
 
 
 class _Comparison:
     """One reading of an object. The store is asked for the sizes of parts only where they are needed."""
 
-    def __init__(self, bucket: Bucket, found: Object) -> None:
-        assert found.expected is not None
-        self._bucket, self._found, self._expected = bucket, found, found.expected
-        self._part_bytes = found.size if found.expected.n_parts <= 1 else 0  # 0: not asked for yet; -1: not known
+    def __init__(self, bucket: Bucket, info: Object) -> None:
+        assert info.expected is not None
+        self._bucket, self._object, self._expected = bucket, info, info.expected
+        self._part_bytes = info.size if info.expected.n_parts <= 1 else 0  # 0: not asked for yet; -1: not known
         self._running: Running | None = None
 
     def __call__(self, offset: int, data: memoryview) -> None:
         if self._running is None and offset == 0 and not self._part_bytes:
-            self._part_bytes = self._bucket.part_size(self._found, 1)
-            if self._part_bytes < 1 or -(-self._found.size // self._part_bytes) != self._expected.n_parts:
+            self._part_bytes = self._bucket.part_size(self._object, 1)
+            if self._part_bytes < 1 or -(-self._object.size // self._part_bytes) != self._expected.n_parts:
                 self._part_bytes = -1
         if self._running is None:
             if offset or self._part_bytes < 0:
                 return
-            self._running = Running(self._expected, self._found.size, self._part_bytes)
+            self._running = Running(self._expected, self._object.size, self._part_bytes)
         if not self._running.add(offset, data) and self._has_equal_parts():
             raise Damaged(
-                self._bucket.url(self._found.key),
+                self._bucket.url(self._object.key),
                 f"what arrived is not what the store holds: the {self._expected.algorithm.upper()} of its "
-                f"{self._found.size} bytes differs",
+                f"{self._object.size} bytes differs",
             )
 
     def _has_equal_parts(self) -> bool:
@@ -481,7 +481,7 @@ class _Comparison:
         Asked where it failed, only.
         """
         n_parts = self._expected.n_parts
-        return all(self._bucket.part_size(self._found, n) == self._part_bytes for n in range(2, n_parts))
+        return all(self._bucket.part_size(self._object, n) == self._part_bytes for n in range(2, n_parts))
 
 
 def _streamed(read: Any, *into: memoryview) -> Any:
@@ -511,7 +511,7 @@ def check_conditions(bucket: Bucket, prefix: str) -> None:
     bucket.put_new(key, b"first")
     try:
         bucket.put_new(key, b"second")
-    except Taken:
+    except NameTaken:
         pass
     else:
         raise RunConflict(

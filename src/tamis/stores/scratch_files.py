@@ -89,7 +89,7 @@ class BucketFile(files.Finishing):
         name, self._key = split_s3(url)
         self._bucket, self._url = Bucket(name), url
         self._file = tempfile.TemporaryFile(dir=next(iter(_mapped), None))  # noqa: SIM115 - closed in close()
-        self._held = self._sent = 0  # bytes in the file, and in parts that are sent
+        self._n_buffered = self._sent = 0  # bytes in the file, and in parts that are sent
         self._upload = self._mark = ""
         self._parts: list[str] = []  # those after the first
 
@@ -97,31 +97,31 @@ class BucketFile(files.Finishing):
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
-            n = min(len(view) - done, 2 * PART_BYTES - self._held)
+            n = min(len(view) - done, 2 * PART_BYTES - self._n_buffered)
             self._file.write(view[done : done + n])
-            self._held, done = self._held + n, done + n
-            if self._held == 2 * PART_BYTES:
+            self._n_buffered, done = self._n_buffered + n, done + n
+            if self._n_buffered == 2 * PART_BYTES:
                 self._send_part()
         return len(view)
 
     def tell(self) -> int:
-        return self._held + self._sent
+        return self._n_buffered + self._sent
 
     def patch(self, data: bytes) -> None:
         """Write over the first bytes."""
         self._file.seek(0)
         self._file.write(data)
-        self._file.seek(self._held)
+        self._file.seek(self._n_buffered)
 
     def _send_part(self) -> None:
         if not self._upload:
             self._mark = os.urandom(12).hex()
             self._upload = self._bucket.begin(self._key, self._mark)
         self._file.seek(PART_BYTES)
-        data = self._file.read(self._held - PART_BYTES)
+        data = self._file.read(self._n_buffered - PART_BYTES)
         self._parts.append(self._bucket.part(self._key, self._upload, len(self._parts) + 2, data))
         self._sent += len(data)
-        self._held = PART_BYTES
+        self._n_buffered = PART_BYTES
         self._file.seek(PART_BYTES)
         self._file.truncate()
 
@@ -130,10 +130,10 @@ class BucketFile(files.Finishing):
         if self._file.closed:
             return
         with self._file:
-            if self._held > PART_BYTES:
+            if self._n_buffered > PART_BYTES:
                 self._send_part()
             self._file.seek(0)
-            data = self._file.read(self._held)
+            data = self._file.read(self._n_buffered)
         if self._upload:
             first = self._bucket.part(self._key, self._upload, 1, data)
             self._bucket.delete(self._key)  # of an attempt that was killed
@@ -167,7 +167,7 @@ def remove_tree(url: str) -> None:
     name, prefix = split_s3(output_url(url))
     bucket = Bucket(name)
     with contextlib.suppress(NoBucket):
-        for _ in prefetch(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/"), is_remote=True):
+        for _ in prefetch(lambda entry: bucket.delete(entry.key), bucket.objects(f"{prefix}/"), is_remote=True):
             pass
         for key, upload, _ in bucket.uploads(f"{prefix}/"):
             bucket.abort(key, upload)
@@ -176,4 +176,4 @@ def remove_tree(url: str) -> None:
 def bytes_below(url: str) -> int:
     """Return the number of bytes stored below `url`."""
     name, prefix = split_s3(output_url(url))
-    return sum(found.size for found in Bucket(name).objects(f"{prefix}/"))
+    return sum(entry.size for entry in Bucket(name).objects(f"{prefix}/"))

@@ -87,10 +87,10 @@ class Bytes(files.Closing):
         if not 0 <= first <= len(self._held) - n:
             is_near = 0 <= at - self._held_at <= len(self._held) + _NEAR_BYTES and bool(self._held)
             self._window = min(_LARGEST_WINDOW, 2 * self._window) if is_near else _FIRST_WINDOW
-            held = bytearray(min(max(n, self._window), size - at))
+            window = bytearray(min(max(n, self._window), size - at))
             self._held = b""
-            self._remote.pread_into(memoryview(held), at)
-            self._held, self._held_at, first = bytes(held), at, 0
+            self._remote.pread_into(memoryview(window), at)
+            self._held, self._held_at, first = bytes(window), at, 0
         return self._held[first : first + n]
 
     def close(self) -> None:
@@ -137,9 +137,9 @@ def _copy(url: str) -> BinaryIO | None:
     digest = hashlib.blake2b(f"{source.size} {source.version} {url}".encode("utf-8", "surrogateescape"), digest_size=16)
     path = os.path.join(_place.folder, digest.hexdigest() + os.path.splitext(name_in(url))[1][:8].lower())
     while (copy := files.open_shared(path)) is None:
-        held = files.take_lock(path + _LOCK, wait=True)
+        lock = files.take_lock(path + _LOCK, wait=True)
         try:
-            if not os.path.exists(path) and not _made(path, source, _place):
+            if not os.path.exists(path) and not _store_copy(path, source, _place):
                 return None
         except OSError as exc:
             if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -147,34 +147,34 @@ def _copy(url: str) -> BinaryIO | None:
             return None  # another process filled the disk meanwhile
         finally:
             files.remove(path + _LOCK)  # else as many files without contents as there are copies
-            os.close(held)
+            os.close(lock)
     with contextlib.suppress(OSError):
         os.utime(path, ns=(now := time.time_ns(), now))  # as exact as can be: the system's own step is 4 ms
     return copy
 
 
-def _made(path: str, source: RemoteSource, place: _Place) -> bool:
+def _store_copy(path: str, source: RemoteSource, place: _Place) -> bool:
     """Fetch a file; False where there is no room for it. Only with the lock of its name."""
     with contextlib.ExitStack() as stack:
-        held = files.take_lock(os.path.join(place.folder, _LOCK), wait=True)
+        lock = files.take_lock(os.path.join(place.folder, _LOCK), wait=True)
         try:
-            if not _make_room(place, source.size, held):
+            if not _make_room(place, source.size, lock):
                 return False
             out = stack.enter_context(files.replacing(path, files.OWN, sync=False))
             out.truncate(source.size)  # so that other processes that make room count it
         finally:
-            os.close(held)
+            os.close(lock)
         retry_if_damaged(lambda: copy_into(source, out))
     return True
 
 
-def _make_room(place: _Place, n_bytes: int, held: int) -> bool:
+def _make_room(place: _Place, n_bytes: int, lock: int) -> bool:
     """Return True if a copy of this many bytes fits, after removing older copies if needed.
 
-    `held`: the lock of the folder. It stores an upper bound of the bytes in the folder, as looking at all
-    copies for each new one would take longer than copying them (a folder of single images).
+    `lock`: the descriptor of the lock file of the folder. It stores an upper bound of the bytes in the folder, as
+    looking at all copies for each new one would take longer than copying them (a folder of single images).
     """
-    counted = os.pread(held, _COUNT_BYTES, 0)
+    counted = os.pread(lock, _COUNT_BYTES, 0)
     total = int.from_bytes(counted, "little")
     most = _most(place, total)
     if not counted or total + n_bytes > most:
@@ -191,7 +191,7 @@ def _make_room(place: _Place, n_bytes: int, held: int) -> bool:
                 break
             total -= size if _removed(path) else 0
     fits = total + n_bytes <= most
-    os.pwrite(held, (total + n_bytes * fits).to_bytes(_COUNT_BYTES, "little"), 0)
+    os.pwrite(lock, (total + n_bytes * fits).to_bytes(_COUNT_BYTES, "little"), 0)
     return fits
 
 
@@ -206,11 +206,11 @@ def _removed(path: str) -> bool:
     folder, name = os.path.split(path)
     unfinished = name.startswith(".")
     try:
-        held = files.take_lock(os.path.join(folder, name[1:].rsplit(".", 2)[0] + _LOCK) if unfinished else path)
+        lock = files.take_lock(os.path.join(folder, name[1:].rsplit(".", 2)[0] + _LOCK) if unfinished else path)
     except BlockingIOError:
         return False
     try:
         files.remove(path)
     finally:
-        os.close(held)
+        os.close(lock)
     return True

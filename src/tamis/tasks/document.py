@@ -15,8 +15,8 @@ Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
@@ -33,6 +33,20 @@ if TYPE_CHECKING:
 _SMALL_PART = 4  # a part below this share of a column (one in four) is copied at once
 _N_PROBED = 8  # records that `has_field` reads before all
 _NUMBERINGS = itertools.count(1)
+
+
+class SourceFrame(NamedTuple):
+    """The frame that documents in memory were built of: its rows (None: all), and its columns that did not change."""
+
+    frame: Any = None
+    rows: Array | None = None
+    names: frozenset[str] = frozenset()
+
+    def without(self, names: Iterable[str]) -> SourceFrame:
+        return self._replace(names=self.names.difference(names))
+
+    def take(self, indices: Array) -> SourceFrame:
+        return self._replace(rows=indices if self.rows is None else self.rows[indices])
 
 
 class DocumentBatch(Task["pa.Table"]):
@@ -83,6 +97,12 @@ class DocumentBatch(Task["pa.Table"]):
         self._original: DocumentBatch | None = None
         self.is_adopted = False  # built of a table or frame that a stage returned
         self.frames = "pandas"  # what `data` makes of documents that were read: pandas, cudf or pyarrow
+        # Types of JSON fields in frames (tasks/columns/frame_types.py), the same for all batches of a run. None: in a
+        # run every such column is one of objects; outside of runs they follow from the values of this batch.
+        self.column_types: Mapping[str, str] | None = None
+        # Of a batch that was built of a frame: that frame, the rows of it that this batch has (None: all), and the
+        # columns that are still as there. None where `data` is what the user gave.
+        self._source_frame: SourceFrame | None = None
         self._identity: Identity | None = None  # the engine's; see engine/ledger.py
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -93,13 +113,20 @@ class DocumentBatch(Task["pa.Table"]):
 
     @property
     def data(self) -> Any:
-        """The table or frame it was built from; for documents that were read, a pandas DataFrame (see `with_frames`).
+        """The table or frame it was built from; of documents that were read or changed, a pandas DataFrame.
 
+        `with_frames` chooses another library.
         The frame is made on access and may be changed in place: from then on it is the batch. Built-in stages do not
         use it, but `to_pyarrow`, `column` and `texts`.
         """
         if self._rows is not None:
             self._put(self.to_pandas() if self.frames == "pandas" else self._framed())
+        elif self._source_frame is not None and is_table(self._table):
+            if self.frames == "pandas":
+                from tamis.tasks.frames import frame_of_table
+
+                self._table = frame_of_table(self._table, self._source_frame)
+            self._source_frame = None
         return self._table
 
     @data.setter
@@ -135,7 +162,7 @@ class DocumentBatch(Task["pa.Table"]):
             self._original = original
         self._table, self._origin, self._rows, self._serial, self._identity = data, None, None, None, None
         self._columns, self._changed, self._cache, self._pending, self.measured = {}, {}, {}, {}, {}
-        self._hidden, self._only = frozenset(), None
+        self._hidden, self._only, self._source_frame = frozenset(), None, None
 
     def _settled(self) -> DocumentBatch:
         """Return the documents of a frame that replaced others, traced to the originals."""
@@ -239,6 +266,11 @@ class DocumentBatch(Task["pa.Table"]):
         """Return True if the column's type is that of the input (Parquet) or of a table, whatever its values."""
         return self._origin is None or (self._origin.is_typed and name not in self._columns)
 
+    def is_as_recorded(self, name: str) -> bool:
+        """Return True if every value of a column is that of a record, and no stage replaced any."""
+        is_replaced = name in self._columns or name in self._hidden
+        return self._rows is not None and not is_replaced and bool((self._rows >= 0).all())
+
     def _own(self, name: str) -> pa.Array:
         """Return a column that no record underlies: one of a table supplied in memory, or one that a stage added."""
         if self._rows is not None:
@@ -333,6 +365,7 @@ class DocumentBatch(Task["pa.Table"]):
             table = to_table(self._table)
             index = table.schema.get_field_index(name)
             child._table = table.append_column(name, array) if index < 0 else table.set_column(index, name, array)
+            child._source_frame = self._source().without({name})
         else:
             child._columns = {**self._columns, name: array}
             before = np.zeros(len(array), bool) if name not in self._columns else self._changed.get(name)
@@ -394,6 +427,7 @@ class DocumentBatch(Task["pa.Table"]):
         if child._rows is None:
             table = to_table(self._table)
             child._table = table.drop_columns([n for n in table.column_names if n in dropped])
+            child._source_frame = self._source().without(dropped)
         else:
             child._columns = {k: v for k, v in self._columns.items() if k not in dropped}
             child._changed = {k: v for k, v in self._changed.items() if k not in dropped}
@@ -411,6 +445,7 @@ class DocumentBatch(Task["pa.Table"]):
         if child._rows is None:
             table = to_table(self._table)
             child._table = table.select([n for n in names if n in table.column_names])
+            child._source_frame = self._source()
         else:
             child._only = tuple(n for n in names if self._only is None or n in self._only)
         return child
@@ -426,6 +461,7 @@ class DocumentBatch(Task["pa.Table"]):
         child.measured = {k: v[indices] for k, v in self.measured.items()}
         if child._rows is None:
             child._table = to_table(self._table).take(pa.array(indices))
+            child._source_frame = self._source().take(indices)
             return child
         assert self._rows is not None
         child._rows, child._serial = self._rows[indices], self.serial[indices]
@@ -445,6 +481,12 @@ class DocumentBatch(Task["pa.Table"]):
         """Return the documents where `mask` is true."""
         mask = np.asarray(mask, dtype=bool)
         return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def _source(self) -> SourceFrame:
+        """Return what of the frame that the batch was built of is still as there."""
+        if is_frame(self._table):
+            return SourceFrame(self._table, None, frozenset(map(str, self._table.columns)))
+        return self._source_frame or SourceFrame()
 
     def _forget(self, names: Iterable[str]) -> None:
         """Discard measurements of columns that change now, and scores that were to become these columns."""
@@ -551,6 +593,7 @@ class DocumentBatch(Task["pa.Table"]):
         self._table, self._original = None, None
         self._put_lineage(lineage)
         self._serial, self._identity, self.handed = serial, identity, {}
+        self.column_types, self._source_frame = parent.column_types, None
         self.numbering, self.first_id, self.handed_out = parent.numbering, parent.first_id, parent.handed_out
         self.is_adopted = True
 

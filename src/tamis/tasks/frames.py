@@ -2,10 +2,11 @@
 
 Frames look as if the user had made them: an index from 0 on without a name, and the columns of the documents.
 
-Fields of JSON records, and columns that stages made, are columns of Python objects: each value as in the JSON, null as
-None. A dtype of numpy would follow the batch (a null makes integers floats, a text makes numbers objects), and a user's
-code would give other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and
-bools are pandas' nullable ones, as numpy's have no null.
+In a run, fields of JSON records have the type that a scan of all records found or that the user declared
+(columns/frame_types.py): a dtype that followed the batch would give a user's code other results for other neighbours.
+Fields of another type, and columns that stages made, are columns of Python objects: each value as in the JSON, null as
+None. Outside of runs, where a batch is all there is, types follow from its values. Columns of a Parquet file have the
+dtype of their type; integers and bools are pandas' nullable ones, as numpy's have no null.
 
 The objects are remembered (`DocumentBatch.handed_out`): pandas moves references, so a value that is the very object
 that was handed out identifies the row it came from (returned_data.py). Rows of cuDF frames are identified by the row
@@ -15,24 +16,40 @@ id, a column as in Arrow tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tamis._lazy import pd
 from tamis.errors import UsageError
 from tamis.tasks.columns.canonical import EXACT_INT
 from tamis.tasks.columns.casting import is_text
-from tamis.tasks.columns.exact import exact_array, values_of
+from tamis.tasks.columns.exact import exact_array, to_computable, values_of
+from tamis.tasks.columns.frame_types import (
+    BOOL,
+    FLOAT,
+    HUGE_INTEGER,
+    INEXACT_INTEGER,
+    INTEGER,
+    NESTED,
+    NULL,
+    OBJECT,
+    TEXT,
+    TIME,
+    KindCount,
+)
 from tamis.tasks.columns.json_type import is_json
 from tamis.tasks.lineage import ROW_ID
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
+    from tamis.tasks.document import SourceFrame
 
 Array = np.ndarray[Any, Any]
+_FIRST_WITH_TEXTS = 3  # version of pandas whose frames have texts as a dtype of their own; before, they are objects
 NO_CUDF = (
     "ToBackend('cudf') needs cuDF, which is not installed: pip install cudf-cu12 (on a machine with an NVIDIA GPU). "
     "Where no stage of yours "
@@ -73,19 +90,159 @@ def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
+    is_typed = batch.is_declared(name)
+    array = batch.column(name) if is_typed else batch.exact_column(name)
+    if is_typed and not (is_text(array.type) or pa.types.is_nested(array.type) or is_json(array.type)):
+        series = array.to_pandas(types_mapper=_nullable)
+        series.index = index
+        return series
     objects = batch.handed.get(name)
     if objects is None:
-        is_typed = batch.is_declared(name)
-        array = batch.column(name) if is_typed else batch.exact_column(name)
-        if is_typed and not (is_text(array.type) or pa.types.is_nested(array.type) or is_json(array.type)):
-            series = array.to_pandas(types_mapper=_nullable)
-            series.index = index
-            return series
         objects = _objects(array, is_typed)
         batch.handed_out.append((batch.serial, objects))
         if not (pa.types.is_nested(array.type) or is_json(array.type)):  # lists and objects may be changed in place
             batch.handed[name] = objects
+    kind = ("string" if is_text(array.type) else OBJECT) if is_typed else frame_type_of(batch, name, array)
+    if kind != OBJECT:
+        series = typed_series(name, array, objects, kind, index, is_required=batch.is_as_recorded(name))
+        if series is not None:
+            return series
     return pd.Series(objects.copy(), index=index, dtype=object)
+
+
+def frame_type_of(batch: DocumentBatch, name: str, array: pa.Array) -> str:
+    """Return the type that a column of JSON values has in frames of this batch."""
+    if batch.column_types is not None:
+        return batch.column_types.get(name, OBJECT)
+    return OBJECT if batch.numbering else type_of_values(array)
+
+
+def type_of_values(array: pa.Array) -> str:
+    """Return the type of a column whose values are all there is."""
+    kind = array.type
+    if is_text(kind):
+        return "string"
+    if pa.types.is_floating(kind):
+        return "float64"
+    count = KindCount(NULL if array.null_count else 0, len(array))
+    if pa.types.is_boolean(kind):
+        count.flags |= BOOL
+    elif pa.types.is_integer(kind):
+        count.flags |= _integer_flags(pc.min_max(array).as_py().values())
+    elif is_json(kind):
+        for value in values_of(array):
+            count.flags |= _flags_of(value)
+    return count.frame_type(len(array))
+
+
+def _flags_of(value: Any) -> int:
+    if value is None or isinstance(value, bool):
+        return NULL if value is None else BOOL
+    if isinstance(value, int):
+        return _integer_flags([value])
+    return FLOAT if isinstance(value, float) else TEXT if isinstance(value, str) else NESTED
+
+
+def _integer_flags(values: Iterable[int | None]) -> int:
+    largest = max((abs(v) for v in values if v is not None), default=-1)
+    if largest < 0:
+        return 0
+    return INTEGER | (INEXACT_INTEGER if largest > EXACT_INT else 0) | (HUGE_INTEGER if largest >= 1 << 63 else 0)
+
+
+def typed_series(name: str, array: pa.Array, objects: Array, kind: str, index: Any, is_required: bool) -> Any:
+    """Return a column as a series of a type of columns/frame_types.py, or None if a value does not fit it.
+
+    `is_required`: these are the values of records, for which the type was declared; raise UsageError instead.
+    """
+    try:
+        return _series_of_type(array, objects, kind, index)
+    except (ValueError, TypeError, pa.ArrowException) as exc:
+        if is_required:
+            raise UsageError(
+                f"field {name!r} is read as {kind}, and a record has something else: {exc}; declare another type "
+                f"(fields={{{name!r}: 'object'}} takes every value)"
+            ) from exc
+        return None
+
+
+def _series_of_type(array: pa.Array, objects: Array, kind: str, index: Any) -> Any:
+    if kind == "string":
+        if not (is_text(array.type) or pa.types.is_null(array.type)) and not all(
+            v is None or isinstance(v, str) for v in objects
+        ):
+            raise ValueError("it is not a text")
+        return pd.Series(objects.copy(), index=index, dtype=text_dtype())
+    values = to_computable(array)
+    if kind == TIME:
+        return pd.Series(_times(objects), index=index)
+    is_fitting = (
+        pa.types.is_null(values.type)
+        or (pa.types.is_boolean(values.type) if kind.startswith("bool") else pa.types.is_integer(values.type))
+        or (kind == "float64" and pa.types.is_floating(values.type))
+    )
+    if not is_fitting:
+        raise ValueError(f"its type is {values.type}")
+    if kind in ("boolean", "Int64"):
+        arrow = pa.bool_() if kind == "boolean" else pa.int64()
+        return pd.Series(values.cast(arrow).to_pandas(types_mapper=_nullable).array, index=index)
+    if kind == "float64":
+        return pd.Series(values.cast(pa.float64()).to_numpy(zero_copy_only=False), index=index)
+    if values.null_count:
+        raise ValueError("it is null or missing")
+    plain = values.cast(pa.bool_() if kind == "bool" else pa.int64()).to_numpy(zero_copy_only=False)
+    return pd.Series(plain.copy(), index=index)
+
+
+def _times(texts: Iterable[Any]) -> Any:
+    """Return the times that ISO 8601 texts name, in UTC where they name an offset; NaT for None."""
+    texts = list(texts)
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise ValueError("it is not a text with a time in ISO 8601")
+    times = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", utc=True)
+    return times.dt.tz_localize(None).to_numpy().astype(TIME)
+
+
+def same_times(series: Any, before: pa.Array) -> Array:
+    """Return a mask of the rows in which a series of times still has the time of the text it was made of."""
+    given, now = _times(values_of(before)), series.to_numpy()
+    return np.asarray((given == now) | (np.isnat(given) & np.isnat(now)), bool)
+
+
+def text_dtype() -> Any:
+    """Return pandas' dtype of texts, with Python objects as its values: these identify rows (returned_data.py)."""
+    if int(pd.__version__.partition(".")[0]) < _FIRST_WITH_TEXTS:
+        return object
+    return pd.StringDtype(storage="python", na_value=np.nan)
+
+
+def frame_of_table(table: pa.Table, source: SourceFrame) -> pd.DataFrame:
+    """Return documents in memory as a frame; columns that did not change are those of the frame they came from."""
+    frame, labels = source.frame, {}
+    if frame is not None:
+        labels = {name: label for name, label in labels_of(frame).items() if name in source.names}
+        frame = frame if source.rows is None else frame.iloc[source.rows]
+    index = pd.RangeIndex(len(table)) if frame is None else frame.index
+    columns = {}
+    for name in table.column_names:
+        if name in labels:
+            columns[labels[name]] = frame[labels[name]]
+        elif name != ROW_ID:
+            column = table.column(name)
+            array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+            columns[name] = _series_in_memory(name, array, index)
+    return pd.DataFrame(columns, index=index, columns=list(columns))
+
+
+def _series_in_memory(name: str, array: pa.Array, index: Any) -> Any:
+    kind = array.type
+    if is_text(kind) or is_json(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
+        objects = _objects(array, pa.types.is_nested(kind))
+        series = typed_series(name, array, objects, type_of_values(array), index, is_required=False)
+        return series if series is not None else pd.Series(objects, index=index, dtype=object)
+    series = array.to_pandas()
+    series.index = index
+    return series
 
 
 def _objects(array: pa.Array, is_typed: bool) -> Array:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tamis._lazy import np, pa
 
 if TYPE_CHECKING:
+    from tamis.tasks.columns.frame_types import KindCount
+
     Array = np.ndarray[Any, Any]
     Identity = tuple[Array, Array]
 
@@ -77,6 +79,10 @@ class Origin(Protocol):
         """
         ...
 
+    def count_kinds(self, name: str, rows: Array) -> KindCount:
+        """Return the kinds of values of a field in some records, none of them -1, unless types are declared."""
+        ...
+
     def identity(self) -> Identity:
         """Return the 128-bit content hash of every record."""
         ...
@@ -125,6 +131,11 @@ class Lineage:
         """Return the record of document `i` as bytes, if it has any."""
         row = int(self.rows[i])
         return self.origin.raw(row) if row >= 0 else None
+
+    def stored_offset(self, i: int) -> int | None:
+        """Return where the record of document `i` begins in its file as stored, if its place is another position."""
+        offsets, row = getattr(self.origin, "stored_offsets", None), int(self.rows[i])
+        return None if offsets is None or row < 0 else int(offsets[row])
 
     def place(self, i: int) -> tuple[int, int]:
         """Return the number of the input file and the offset in it of document `i`; (-1, -1) where unknown."""

@@ -23,14 +23,16 @@ from tamis.errors import UsageError
 from tamis.tasks.columns.canonical import canonical_text
 from tamis.tasks.columns.casting import is_text
 from tamis.tasks.columns.exact import cast_back, exact_array, replace_where, same_values, take_or_null, values_of
+from tamis.tasks.columns.frame_types import TIME
 from tamis.tasks.columns.json_type import deep_recursion, is_json
-from tamis.tasks.frames import array_of, from_cudf, integers_where_whole, labels_of, row_ids
+from tamis.tasks.frames import array_of, from_cudf, integers_where_whole, labels_of, row_ids, same_times
 from tamis.tasks.lineage import ROW_ID, Lineage
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
+_HOLD_OBJECTS = ("object", "str", "string")  # dtypes whose values are Python objects
 _SHARED_INTS = 1 << 16  # CPython keeps small integers once: up to 256 today, which may grow
 
 
@@ -107,7 +109,7 @@ class _Returned:
     # -- rows ---------------------------------------------------------------------------------------------------------
     def positions(self, serials: Array, identity: Any) -> Array:
         """Return, for each row, the position of the parent document that it came from, or -1 if unknown."""
-        position = _found(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
+        position = _positions_of(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
         untraced = np.flatnonzero(position < 0)
         if len(untraced) and self.is_frame and len(serials):
             position[untraced] = self._by_objects(untraced, serials)
@@ -118,11 +120,9 @@ class _Returned:
 
     def _by_objects(self, rows: Array, serials: Array) -> Array:
         handed_out = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.handed_out}
-        handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in handed_out.values()]
-        columns = [
-            self._series(name).to_numpy()[rows] for name in self.names if self._series(name).dtype.name == "object"
-        ]
-        return by_objects(Handed(handed), columns) if handed and columns else np.full(len(rows), -1, np.int64)
+        handed = [(objects, _positions_of(serials, ids, len(ids))) for objects, ids in handed_out.values()]
+        columns = [self._objects(name)[rows] for name in self.names if self._series(name).dtype.name in _HOLD_OBJECTS]
+        return by_objects(FrameObjectIndex(handed), columns) if handed and columns else np.full(len(rows), -1, np.int64)
 
     def _by_values(self, untraced: Array, identity: Any) -> Array:
         """Match rows by value, using whole rows only, which do not coincide by chance: all fields of the documents."""
@@ -155,14 +155,17 @@ class _Returned:
     def fresh(self, name: str) -> pa.Array:
         """Return the column as the stage returned it."""
         if self.is_frame:
-            return array_of(self._series(name), self._ids())
+            series = self._series(name)
+            if series.dtype.kind == "f" and self._has_type(name, "float64"):  # whatever its neighbours are
+                return pa.array(series, from_pandas=True).cast(pa.float64())
+            return array_of(series, self._ids())
         array = self.data.column(name).combine_chunks()
         # What was computed from numbers of a JSON field is float or not as the neighbours were: see frames.array_of.
         return array if self._is_typed or array.type != pa.float64() else integers_where_whole(array)
 
     def column(self, name: str, position: Array) -> pa.Array | None:
         """Return a column that the parents have too, with every value exact, or None if no value was changed."""
-        if self._is_as_given(name, position):
+        if self._is_unchanged(name, position):
             return None
         before, new = take_or_null(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
@@ -170,7 +173,10 @@ class _Returned:
         # There a value of several kinds is its text.
         if self._was_on_device and is_json(before.type) and is_text(new.type):
             before = before.storage.cast(new.type)
-        same = same_values(new, before, loose=self.is_frame) & (position >= 0)
+        if self.is_frame and self._has_type(name, TIME) and self._series(name).dtype.kind == "M":
+            same = same_times(self._series(name), before) & (position >= 0)
+        else:
+            same = same_values(new, before, loose=self.is_frame) & (position >= 0)
         if same.all():
             return None
         if (is_text(new.type) and not self._was_on_device) or not same.any():  # the same either way
@@ -195,14 +201,22 @@ class _Returned:
                 changed.add(name)
         return columns, changed
 
-    def _is_as_given(self, name: str, position: Array) -> bool:
+    def _is_unchanged(self, name: str, position: Array) -> bool:
         """Return True if every cell is the same immutable object that was handed out for that row."""
         if not self.is_frame or len(self.parents) != 1 or (position < 0).any():
             return False
         handed, series = self.parents[0].handed.get(name), self._series(name)
-        if handed is None or series.dtype.name != "object":
+        if handed is None or series.dtype.name not in _HOLD_OBJECTS:
             return False
-        return all(a is b for a, b in zip(series.to_numpy(), handed[position], strict=True))
+        pairs = zip(self._objects(name), handed[position], strict=True)
+        return all(a is b or (b is None and a is np.nan) for a, b in pairs)  # a gap in a column of texts is a NaN
+
+    def _has_type(self, name: str, kind: str) -> bool:
+        """Return True if the frame was given this column in this type."""
+        return all((p.column_types or {}).get(name) == kind for p in self.parents)
+
+    def _objects(self, name: str) -> Array:
+        return np.asarray(self._series(name).to_numpy(object))
 
     def _series(self, name: str) -> Any:
         return self.data[self._labels[name]]
@@ -214,7 +228,7 @@ class _Returned:
         return self._handed
 
 
-def _found(serials: Array, ids: Array | None, n: int) -> Array:
+def _positions_of(serials: Array, ids: Array | None, n: int) -> Array:
     """Return the position of each id among the serials, or -1 if it is not among them."""
     position = np.full(n, -1, dtype=np.int64)
     if ids is None or not len(serials):
@@ -248,7 +262,7 @@ def _concatenated(arrays: list[pa.Array]) -> pa.Array:
 
 
 # -- rows by the objects in their cells ------------------------------------------------------------------------------
-class Handed:
+class FrameObjectIndex:
     """Objects that were handed out, with the position of the row each was in."""
 
     def __init__(self, columns: Sequence[tuple[Array, Array]]) -> None:
@@ -290,7 +304,7 @@ def own_id(value: Any) -> int:
     return id(value) if kind in (float, dict, list, np.ndarray) else 0
 
 
-def by_objects(handed: Handed, columns: Sequence[Array]) -> Array:
+def by_objects(handed: FrameObjectIndex, columns: Sequence[Array]) -> Array:
     """Return the position that the objects of each row agree on, or -1 for none or several.
 
     All columns have the same length.

@@ -57,9 +57,9 @@ def read_video_cpu(
         windows.append([round(f) for f in np.linspace(window.start, end, n)])
     memory_needed.reserve_frames(sum(map(len, windows)), facts.width, facts.height)
     indices = {f for of in windows for f in of}
-    found = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in indices}
-    last = found[max(found)]
-    frames = np.stack([found.get(f, last) for of in windows for f in of])
+    decoded = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in indices}
+    last = decoded[max(decoded)]
+    frames = np.stack([decoded.get(f, last) for of in windows for f in of])
     return np.ascontiguousarray(frames.transpose(0, 3, 1, 2)), [len(of) for of in windows]
 
 

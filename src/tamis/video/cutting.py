@@ -49,9 +49,9 @@ def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: st
         audio = next((a for a in source.streams.audio if a.codec_context is not None), None)
         # Matroska stores presentation times only; MP4 needs decoding times, too.
         decoded = decoding_times(source, stream, start_s, end_s) if "matroska" in source.format.name else None
-        with av.open(target, "w", format=muxer_name(extension), options=muxer_options(extension)) as made:
-            out = made.add_stream_from_template(stream)
-            out_audio = made.add_stream_from_template(audio) if audio is not None else None
+        with av.open(target, "w", format=muxer_name(extension), options=muxer_options(extension)) as container:
+            out = container.add_stream_from_template(stream)
+            out_audio = container.add_stream_from_template(audio) if audio is not None else None
             zero = {stream.index: zero_of(start_s, stream)}
             if audio is not None:
                 zero[audio.index] = zero_of(start_s, stream, audio)
@@ -62,7 +62,7 @@ def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: st
                     packet.dts = decoded[n]
                 move(packet, zero[packet.stream_index])
                 packet.stream = out if is_video else out_audio
-                made.mux(packet)
+                container.mux(packet)
                 n += int(is_video)
             return n
 

@@ -120,25 +120,25 @@ def encode_span(path: str, start_s: float, end_s: float, target: str, extension:
         zero = zero_of(start_s, stream)
         with (
             faults(av, f"{how.encoder} failed"),
-            av.open(target, "w", format=muxer_name(extension), options=muxer_options(extension)) as made,
+            av.open(target, "w", format=muxer_name(extension), options=muxer_options(extension)) as container,
         ):
             out: Any = None
-            sound = _Sound(source, stream, made, start_s, end_s)
+            sound = _Sound(source, stream, container, start_s, end_s)
             for at_s, frame in frames:
                 shown = _plain(frame)
                 is_first = out is None
                 if is_first:
-                    out = _stream(made, how, shown, frame.rotation, stream)
+                    out = _stream(container, how, shown, frame.rotation, stream)
                 shown.pts, shown.time_base, shown.pict_type = frame.pts - zero, stream.time_base, 0
                 with (
                     restored_scheduling() if is_first else contextlib.nullcontext()
                 ):  # the first frame opens the encoder
                     packets = out.encode(shown)
-                made.mux(packets)
+                container.mux(packets)
                 sound.copy_until(at_s)
             if out is None:
                 raise VideoFault(frames.fault or f"no frame can be decoded from {start_s:.2f} s on")
-            made.mux(out.encode(None))
+            container.mux(out.encode(None))
             sound.copy_until(end_s)
     if frames.n_bad:
         raise VideoFault(
@@ -167,9 +167,9 @@ def _plain(frame: Any) -> Any:
     return frame.reformat(width=width, height=height, format="yuv420p")
 
 
-def _stream(made: Any, how: Encoding, frame: Any, rotation: int, source: Any) -> Any:
+def _stream(container: Any, how: Encoding, frame: Any, rotation: int, source: Any) -> Any:
     """Add the video stream of a clip, with the rotation and aspect ratio of the source video."""
-    out = made.add_stream(how.encoder, rate=source.average_rate or 25)
+    out = container.add_stream(how.encoder, rate=source.average_rate or 25)
     _context(out.codec_context, how.encoder, frame.width, frame.height, source.time_base, how.threads)
     if source.sample_aspect_ratio:
         out.codec_context.sample_aspect_ratio = source.sample_aspect_ratio
@@ -184,10 +184,10 @@ def _stream(made: Any, how: Encoding, frame: Any, rotation: int, source: Any) ->
 class _Sound:
     """Copies the audio of a span along with the video, packet by packet."""
 
-    def __init__(self, source: Any, stream: Any, made: Any, start_s: float, end_s: float) -> None:
-        self._made, self._index = made, stream.index
+    def __init__(self, source: Any, stream: Any, container: Any, start_s: float, end_s: float) -> None:
+        self._container, self._index = container, stream.index
         audio = next((a for a in source.streams.audio if a.codec_context is not None), None)
-        self._out = made.add_stream_from_template(audio) if audio is not None else None
+        self._out = container.add_stream_from_template(audio) if audio is not None else None
         self._packets = iter(span_packets(source, stream, audio, start_s, end_s) if audio is not None else ())
         self._zero = zero_of(start_s, stream, audio) if audio is not None else 0
         self._next: Any = None
@@ -202,7 +202,7 @@ class _Sound:
                 return
             move(packet, self._zero)
             packet.stream = self._out
-            self._made.mux(packet)
+            self._container.mux(packet)
 
 
 @contextmanager

@@ -104,9 +104,9 @@ def _check_whole(container: Any, stream: Any, n_frames: int, end_s: float, n_dam
         raise VideoFault(f"it is cut short or damaged: {n_damaged} packets are not whole")
     if container.duration:
         start_s = (container.start_time or 0) / 1e6
-        told_s = container.duration / 1e6
-        if end_s - start_s < told_s - max(_SHORT_S, told_s * _SHORT_SHARE):
-            raise VideoFault(f"it is cut short: it ends after {end_s - start_s:.1f} of {told_s:.1f} s")
+        declared_s = container.duration / 1e6
+        if end_s - start_s < declared_s - max(_SHORT_S, declared_s * _SHORT_SHARE):
+            raise VideoFault(f"it is cut short: it ends after {end_s - start_s:.1f} of {declared_s:.1f} s")
 
 
 def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> VideoFacts:

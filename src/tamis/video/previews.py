@@ -55,16 +55,16 @@ def preview(
     av = library()
     times = list(times_s or times_of(FrameExtractionPolicy.sequence, fps, start_s, end_s))
     out = io.BytesIO()
-    with faults(av, "a preview cannot be made"), av.open(out, "w", format="webp") as made:
+    with faults(av, "a preview cannot be made"), av.open(out, "w", format="webp") as container:
         stream: Any = None
         for i, (_, frame) in enumerate(frames_at(path, times)):
             pixels = rgb(frame, *_upright_size(frame, pixel_aspect, height, None))
             if stream is None:
-                stream = made.add_stream("libwebp_anim", rate=Fraction(fps).limit_denominator(1000))
+                stream = container.add_stream("libwebp_anim", rate=Fraction(fps).limit_denominator(1000))
                 stream.width, stream.height, stream.pix_fmt = pixels.shape[1], pixels.shape[0], "yuv420p"
                 stream.options = {"quality": str(quality), "compression_level": str(effort)}
             shown = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuv420p")
             shown.pts, shown.time_base = i, 1 / Fraction(fps).limit_denominator(1000)
-            made.mux(stream.encode(shown))
-        made.mux(stream.encode(None))
+            container.mux(stream.encode(shown))
+        container.mux(stream.encode(None))
     return out.getvalue()

@@ -58,11 +58,11 @@ def clip_ids(path: str, spans: Sequence[Span], frames: Sequence[tuple[int, int]]
     (True, False, True)
     """
     seen: set[tuple[int, int]] = set()
-    made = []
+    ids = []
     for span, own in zip(spans, frames, strict=True):
-        made.append(_named(f"{path}_{own[0]}_{own[1]}_{span[0]!r}_{span[1]!r}") if own in seen else clip_id(path, own))
+        ids.append(_named(f"{path}_{own[0]}_{own[1]}_{span[0]!r}_{span[1]!r}") if own in seen else clip_id(path, own))
         seen.add(own)
-    return made
+    return ids
 
 
 def _named(text: str) -> str:

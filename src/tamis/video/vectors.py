@@ -27,7 +27,7 @@ def measure_motion(
 
     Stops after as many frames as a `share` of the span has at that rate.
     """
-    wanted = n_examined_frames(end_s - start_s, target_fps, share)
+    n_frames = n_examined_frames(end_s - start_s, target_fps, share)
     motion: MotionMap | None = None
     for width, height, vectors in sampled_vectors(path, codec, fps, start_s, end_s, target_fps):
         if motion is None:
@@ -36,7 +36,7 @@ def measure_motion(
             motion = MotionMap(width, height)
         if vectors is not None:
             motion.add(vectors)
-            if motion.n_frames >= wanted:
+            if motion.n_frames >= n_frames:
                 break
     return motion.motion() if motion is not None and motion.n_frames else Motion(error=NO_VECTORS)
 

@@ -311,8 +311,8 @@ def test_the_terminal() -> None:
 
 
 def test_what_may_not_be_written_down_is_the_address_and_what_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_values", set())
     headers = (("X-Room", "corpus"), ("Authorization", "Bearer abc"), ("X-Api-Key", "012345"))
     secrets.learn(WebhookSink("chat", "https://a/hook", headers).addresses())
     secrets.learn(CommandSink("page", ("/bin/page", "https://b/hook")).addresses())
-    assert secrets._known == {"https://a/hook", "Bearer abc", "012345", "https://b/hook"}
+    assert secrets._values == {"https://a/hook", "Bearer abc", "012345", "https://b/hook"}

@@ -22,7 +22,7 @@ from tamis.stages.video.caption.caption_preparation import CaptionPreparationSta
 from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
-from tamis.stages.video.models.patches import patches_of
+from tamis.stages.video.models.captioner import patches_of
 from tamis.stages.video.preview.preview import PreviewStage
 from tamis.tasks import Video, VideoTask
 from tamis.video.previews import thumbnail

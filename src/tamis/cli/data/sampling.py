@@ -1,7 +1,8 @@
 """Statistics of data files from a bounded sample, for `tamis inspect`; no printing here.
 
 JSONL: the head of the file and, where it can be entered anywhere (uncompressed), a few further places chosen by a fixed
-seed. Parquet: the first rows of a few row groups. Memory: one sampled piece at a time (at most the sample size).
+seed. Parquet: the first rows of a few row groups. WARC: the first records. Memory: one sampled piece at a time (at most
+the sample size).
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.registry import codecs_of, suffixes, table_format, table_name
+from tamis.formats.registry import codecs_of, record_format, record_name, suffixes, table_format, table_name
+from tamis.formats.whole_file import MAX_RECORD_BYTES
 from tamis.stores.opening import open_buffered
 
 SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
@@ -76,6 +78,10 @@ class DataSample:
     bad_lines: list[BadLine] = field(default_factory=list)
     text_lengths: list[int] = field(default_factory=list)
     n_fields_left_out: int = 0
+    count_tokens: Callable[[str], int] | None = None
+    n_tokens: int = 0
+    n_token_chars: int = 0
+    n_token_bytes: int = 0
 
     def add_document(self, document: dict[str, object]) -> None:
         self.n_documents += 1
@@ -93,6 +99,10 @@ class DataSample:
         text = document.get(self.text_field)
         if isinstance(text, str):
             self.text_lengths.append(len(text))
+            if self.count_tokens is not None:
+                self.n_tokens += self.count_tokens(text)
+                self.n_token_chars += len(text)
+                self.n_token_bytes += len(text.encode("utf-8", "surrogatepass"))
 
     def add_bad(self, path: str, offset: int, n_bytes: int, reason: str) -> None:
         self.n_bad += 1
@@ -126,10 +136,15 @@ def example_of(value: object) -> str:
 
 
 def take_sample(
-    paths: Sequence[str], sizes: Sequence[int], sample_bytes: int, text_field: str, max_files: int
+    paths: Sequence[str],
+    sizes: Sequence[int],
+    sample_bytes: int,
+    text_field: str,
+    max_files: int,
+    count_tokens: Callable[[str], int] | None = None,
 ) -> DataSample:
     """Look into at most `max_files` of the files (spread evenly); together about `sample_bytes` decoded bytes."""
-    sample = DataSample(text_field)
+    sample = DataSample(text_field, count_tokens=count_tokens)
     step = max(len(paths) / max_files, 1.0)
     indices = {int(i * step) for i in range(min(len(paths), max_files))}
     share_bytes = max(sample_bytes // max(len(indices), 1), 64 * 1024)
@@ -140,7 +155,7 @@ def take_sample(
             continue
         before = sample.n_documents
         try:
-            look = _sample_rows if table_name(path) else _sample_lines
+            look = _sample_rows if table_name(path) else _sample_records if record_name(path) else _sample_lines
             look(file_sample, sample, share_bytes)
         except FormatError as exc:
             file_sample.fault = str(exc)
@@ -153,8 +168,8 @@ def take_sample(
 def _format(path: str) -> str:
     if name := table_name(path):
         return name
-    codec = codec_of(path)
-    return f"jsonl.{codec}" if codec else "jsonl"
+    codec, name = codec_of(path), record_name(path) or "jsonl"
+    return f"{name}.{codec}" if codec else name
 
 
 def _sample_lines(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
@@ -223,6 +238,27 @@ def _sample_stream(file_sample: FileSample, sample: DataSample, share_bytes: int
     elif file_sample.sampled_bytes and consumed_bytes:
         readable_bytes = decoded_bytes if file_sample.fault else decoded_bytes * file_sample.size_bytes / consumed_bytes
         file_sample.n_documents = round(n_found / file_sample.sampled_bytes * readable_bytes)
+
+
+def _sample_records(file_sample: FileSample, sample: DataSample, share_bytes: int) -> None:
+    """Take the documents at the beginning of a file of records."""
+    records = record_format(file_sample.path)
+    assert records is not None
+    before = sample.n_documents
+    with open_buffered(file_sample.path) as raw:
+        decoded, scan = records.first_documents(raw, file_sample.path, share_bytes, MAX_RECORD_BYTES)
+        is_whole = next(iter(scan), None) is None
+    assert decoded.table is not None
+    for row in decoded.table.to_pylist():
+        sample.add_document(row)
+    for _, frame in decoded.bad:
+        sample.add_bad(file_sample.path, frame.offset, frame.length, frame.reason)
+    file_sample.sampled_bytes, n = decoded.table.nbytes, sample.n_documents - before
+    file_sample.is_exact = is_whole
+    if is_whole:
+        file_sample.n_documents = n
+    elif scan.stored_offset:  # in a single compressed member, how far it was read is not known
+        file_sample.n_documents = round(n * file_sample.size_bytes / scan.stored_offset)
 
 
 def _use_lines(

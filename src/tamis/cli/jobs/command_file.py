@@ -24,7 +24,7 @@ from tamis.cli.parsing.options import LAUNCH, LaunchOptions
 from tamis.engine.run.settings import SETTINGS, Setting, SettingValue
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.options import command_line_options, parse_options
-from tamis.stores.run_locations import fetch_run_dir
+from tamis.stores.run_locations import fetch_run_dir, run_dir_of
 
 FILE = "command.json"
 _VERSION = 2
@@ -93,11 +93,11 @@ def secret_names(overrides: Mapping[str, str]) -> set[str]:
 
     An override is a secret by its name, or because a stage (or a sink) has such a value under the name of a secret.
     """
-    known = secrets.known()
+    values = secrets.known()
     return {
         name
         for name, value in overrides.items()
-        if secrets.kind_of(name.rpartition(".")[2]) or _SINK.fullmatch(name) or any(s in value for s in known)
+        if secrets.kind_of(name.rpartition(".")[2]) or _SINK.fullmatch(name) or any(s in value for s in values)
     }
 
 
@@ -110,7 +110,7 @@ def load(output: str) -> SavedCommand:
     from tamis.engine.run.output.directory import check_run_dir
 
     output = fetch_run_dir(output)
-    path = os.path.join(output, "_tamis", FILE)
+    path = os.path.join(run_dir_of(output), FILE)
     check_run_dir(os.path.dirname(path))
     try:
         with open(path, "rb") as file:
@@ -128,7 +128,7 @@ def load(output: str) -> SavedCommand:
 
 def _no_command(output: str) -> UsageError:
     """Return the error for an output without a command: what to do depends on what made it."""
-    run_dir = os.path.join(output, "_tamis")
+    run_dir = run_dir_of(output)
     if any(os.path.exists(os.path.join(run_dir, name)) for name in _DEDUP):
         return UsageError(
             f"{output} is the output of a deduplication, a curation from Python or joining; run the same command "

@@ -81,7 +81,7 @@ def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -
     same rule.
     """
     dropped = {rule: n for stage in about["stages"] for rule, n in stage["dropped"].items() if stage["name"] == "text"}
-    n_gone = about["n_written"] + about["n_dropped"] + about["n_quarantined"]
+    n_accounted = about["n_written"] + about["n_dropped"] + about["n_quarantined"]
     return [
         ("records in all", planted.n_documents + planted.n_bad_lines, about["n_records"]),
         ("broken, not UTF-8 or not an object: quarantined", planted.n_bad_lines, about["n_quarantined"]),
@@ -92,7 +92,7 @@ def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -
         ("text not a string: dropped", planted.totals["non_string_text"], dropped.get("text_not_a_string", 0)),
         ("junk: dropped", planted.totals["junk"], dropped.get("text_without_letters", 0)),
         ("duplicates: removed", planted.totals["duplicate"], duplicates.total()),
-        ("written, dropped, duplicate or quarantined", planted.n_documents + planted.n_bad_lines, n_gone),
+        ("written, dropped, duplicate or quarantined", planted.n_documents + planted.n_bad_lines, n_accounted),
     ]
 
 

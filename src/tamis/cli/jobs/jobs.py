@@ -209,14 +209,14 @@ def known_classifiers() -> dict[str, Any]:
     ['aegis', 'content-type', 'domain', 'fineweb-edu']
     """
     classifiers = _satellites.load("models.classifiers")
-    made = {}
+    jobs = {}
     for name in classifiers.__all__:
         if name not in ("DistributedDataClassifier", "FastTextClassifier"):
             words = name.removesuffix("Classifier").replace("FineWeb", "Fineweb")
-            made["".join("-" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(words))] = getattr(
+            jobs["".join("-" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(words))] = getattr(
                 classifiers, name
             )
-    return made
+    return jobs
 
 
 def find_recipe(name: str) -> str:

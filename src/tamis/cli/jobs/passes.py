@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,11 @@ from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
 from tamis.sizes import format_size
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import Progress
     from tamis.observe.alerts.watch import Watch
 
 
@@ -41,7 +41,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
     as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
-    run_dir = os.path.join(local_output_dir(output), "_tamis")
+    run_dir = run_dir_of(output)
     raised: dict[str, Any] = {}
     try:
         with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):
@@ -78,9 +78,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     }
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
-    by_lines = result.counted != "documents"
+    by_lines, by_bytes = result.counted not in ("documents", "bytes"), result.counted == "bytes"
     about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
-    about |= _cut_figures(result) if by_lines else {}
+    about |= _cut_figures(result, "cut_units") if by_lines else {}
+    about |= _cut_figures(result, "cut_passages") if by_bytes else {}
     if as_json:
         print_json(about)
     else:
@@ -88,7 +89,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
         skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
         print_lines([*skipped_lines(skipped), *alert_lines(raised)])
-        (_print_repeated_lines if by_lines else print_documents)(about, result)
+        if by_bytes:
+            _print_repeated_passages(about, result)
+        else:
+            (_print_repeated_lines if by_lines else print_documents)(about, result)
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0
@@ -116,7 +120,7 @@ def _report_workflow(result: Any, workflow: Any, as_json: bool) -> None:
 @contextlib.contextmanager
 def attended(
     run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch
-) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
+) -> Iterator[tuple[BaseExecutor | None, Progress, Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
     Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
@@ -215,12 +219,12 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     """Print the table, the resources used, the location of the output, and where the results are `listed`."""
     from tamis.cli.jobs.summary import cost_line
 
-    n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
-    rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
+    n_quarantined, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
+    rows += [("quarantined", f"{n_quarantined:,}")] if n_quarantined else []
     rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
     print_table(title, ["", ""], rows, right=(1,))
     lines = [f"{cost_line(about)}, scratch {format_size(about['scratch_bytes'])}"]
-    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else []
+    lines += [f"quarantine: {command('quarantine', about['output'])}"] if n_quarantined or n_ranges else []
     lines.append(f"{listed}: {about['duplicates']}")
     if result.run is not None:
         written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
@@ -229,11 +233,11 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     print_lines(lines)
 
 
-def _cut_figures(result: Any) -> dict[str, Any]:
-    """Return what a summary reports in addition to the counts of the decision."""
+def _cut_figures(result: Any, stage: str) -> dict[str, Any]:
+    """Return what a summary reports in addition to the counts of the decision. `stage`: the one that cuts."""
     about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
     if result.run is not None:
-        book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
+        book = next(b for b in result.run.ledger.stages if b.name == stage)
         about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
         about["n_dropped"] = sum(t.n for t in book.dropped.values())
     return about
@@ -259,3 +263,23 @@ def _print_repeated_lines(about: dict[str, Any], result: Any) -> None:
             ("text cut", format_size(about["cut_bytes"])),
         ]
     _print_rows(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")
+
+
+def _print_repeated_passages(about: dict[str, Any], result: Any) -> None:
+    n_bytes, cut = about["n_text_bytes"], about["n_duplicates"]
+    share = f" ({cut / n_bytes:.1%})" if n_bytes else ""
+    if about["status"] == "already":
+        repeated = f"{format_size(cut)}{share} of the text is repeated"
+        print_lines([f"finished earlier, nothing to do: {repeated} (--fresh starts over)"])
+        return
+    rows = [
+        ("text", format_size(n_bytes)),
+        ("  repeated", f"{format_size(cut)}{share}"),
+        ("passages", f"{about['n_passages']:,}"),
+        ("most frequent one", f"{about['largest_group']:,} times"),
+        ("documents", f"{about['n_documents']:,}"),
+        ("  with repeated passages", f"{about['n_repeated_documents']:,}"),
+    ]
+    if result.run is not None:
+        rows += [("  dropped", f"{about['n_dropped']:,}"), ("text cut", format_size(about["cut_bytes"]))]
+    _print_rows("Repeated passages", rows, about, result, "passages")

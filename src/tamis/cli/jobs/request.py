@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,7 @@ from tamis.cli.jobs.jobs import CommandJob, Consent
 from tamis.cli.parsing.options import LaunchOptions
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE, SettingValue
 from tamis.errors import TamisError, UsageError
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
@@ -75,14 +74,14 @@ def output_of(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:
     return absolute(str(settings["run_dir"]))
 
 
-def run_dir_of(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:
+def run_dir_of_pipeline(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:
     """Return the run directory on this machine, of the whole run or of the part that --shard names."""
     output = output_of(pipeline, settings)
     if settings.get("shard") is not None:
         from tamis.engine.run.shard import Shard
 
         output = Shard.parse(str(settings["shard"])).output_in(output)
-    return os.path.join(local_output_dir(output), "_tamis")
+    return run_dir_of(output)
 
 
 def file_source(stages: Sequence[Any], command: str) -> FilePartitioningStage:

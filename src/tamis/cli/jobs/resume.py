@@ -17,14 +17,14 @@ from typing import Annotated
 
 from tamis.cli.jobs.command_file import SavedCommand, load
 from tamis.cli.jobs.jobs import CommandJob, Consent, RecipeJob, find_recipe
-from tamis.cli.jobs.request import Request, run_dir_of
+from tamis.cli.jobs.request import Request, run_dir_of_pipeline
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, echo
 from tamis.cli.parsing.options import LAUNCH
 from tamis.errors import RunConflict, UsageError
 from tamis.files import user_name
 from tamis.stores.options import command_line_options, remember_for_all
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_bucket
 
 
@@ -170,12 +170,12 @@ def _check_named(saved: SavedCommand, target: str) -> None:
 
 def check_output(request: Request, target: str) -> Request:
     """Return the request, verified to continue in `target`: its recipe may have been changed, or the folder moved."""
-    expected = os.path.realpath(os.path.join(local_output_dir(target), "_tamis"))
+    expected = os.path.realpath(run_dir_of(target))
     workflow = request.workflow()
     if workflow is None:
-        run_dir = run_dir_of(*request.build())
+        run_dir = run_dir_of_pipeline(*request.build())
     else:
-        run_dir = os.path.join(local_output_dir(str(getattr(workflow[0], "output_path", ""))), "_tamis")
+        run_dir = run_dir_of(str(getattr(workflow[0], "output_path", "")))
     if os.path.realpath(run_dir) != expected:
         raise UsageError(
             f"{request.job.describe()} writes to {os.path.dirname(run_dir)} now, not to {target}; run the command "

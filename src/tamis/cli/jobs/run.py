@@ -16,7 +16,7 @@ from tamis import files, secrets
 from tamis.cli.jobs import command_file
 from tamis.cli.jobs.jobs import Consent, RecipeJob
 from tamis.cli.jobs.launch import AlertOptions, Launch, alert_lines, make_watch
-from tamis.cli.jobs.request import Request, run_dir_of
+from tamis.cli.jobs.request import Request, run_dir_of_pipeline
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
@@ -24,6 +24,7 @@ from tamis.errors import RunConflict, StageError, TamisError
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import ProgressState
     from tamis.pipeline import Pipeline
 
 
@@ -77,7 +78,7 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
     pipeline, settings = request.build()
     launch = Launch.of_request(request)
-    with launch.surroundings(run_dir_of(pipeline, settings), settings) as executor:
+    with launch.surroundings(run_dir_of_pipeline(pipeline, settings), settings) as executor:
         return execute_pipeline(
             pipeline, settings, lambda run_dir: command_file.save(request, run_dir), quiet, launch.alerts, executor
         )
@@ -101,12 +102,12 @@ def execute_pipeline(
     from tamis.cli.jobs.summary import as_dict, drops_of_run
     from tamis.forecast import ranges
 
-    run_dir = run_dir_of(pipeline, settings)
+    run_dir = run_dir_of_pipeline(pipeline, settings)
     executor = executor or LocalExecutor()
     shown, began_s = ProgressDisplay(quiet, executor.is_inline), time.time()
     watch = make_watch(alerts or AlertOptions(), settings, run_dir, pipeline.name, shown.note)
 
-    def observe(state: dict[str, Any]) -> None:
+    def observe(state: ProgressState) -> None:
         if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
             on_start(run_dir)
         shown.show(state)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.cli.terminal.show import clip, count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.hints import command, quoted
 from tamis.sizes import format_size
@@ -44,6 +45,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "lost_bytes": ledger.lost_bytes,
         "n_not_sampled": ledger.not_sampled.n,
         "n_blank_lines": ledger.n_blank_lines,
+        "skipped_records": dict(sorted(ledger.skipped.items())),
         "read_bytes": ledger.read_bytes,
         "written_bytes": ledger.written_bytes,
         "content_hash": f"{ledger.content.identity:032x}",
@@ -113,12 +115,12 @@ def cost_line(about: dict[str, Any]) -> str:
 
 def _rows(name: str, n_in: int, n_out: int, dropped: list[tuple[int, str]]) -> list[tuple[str, ...]]:
     """Return one row for a stage, and another for each further reason."""
-    n_gone, why = dropped[0] if dropped else (0, "")
-    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
+    n_dropped, why = dropped[0] if dropped else (0, "")
+    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_dropped:,}", why)]
     return rows + [("", "", "", f"{n:,}", why) for n, why in dropped[1:]]
 
 
-def predicted_lines(prediction: dict[str, Any]) -> list[str]:
+def predicted_lines(prediction: Prediction) -> list[str]:
     """Return the predicted figures next to the measured ones, if earlier runs allowed a prediction.
 
     >>> span = {"low": 1e8, "expected": 2e8, "high": 3e8, "measured": 4e8, "inside": False}
@@ -142,6 +144,9 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
+    if skipped := about.get("skipped_records"):
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(skipped.items(), key=lambda s: (-s[1], s[0])))
+        lines.append(f"{count(sum(skipped.values()), 'record')} of the input that are no documents skipped: {reasons}")
     for stage in about["stages"]:
         if n := int(stage["metrics"].get(UNTRACED, 0)):
             have, them = ("has", "it") if n == 1 else ("have", "them")
@@ -159,7 +164,7 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
         lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:
         lines.append(cost_line(about))
-    lines += predicted_lines(about.get("prediction") or {})
+    lines += predicted_lines(about["prediction"])
     lines.append(
         f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"
     )

@@ -117,8 +117,8 @@ def _print_list() -> None:
     from tamis.cli.terminal.show import print_table
 
     rows = []
-    for name, made in known_classifiers().items():
-        stage = made()
-        about = (made.__doc__ or "").strip().splitlines()[0]
+    for name, classifier in known_classifiers().items():
+        stage = classifier()
+        about = (classifier.__doc__ or "").strip().splitlines()[0]
         rows.append((name, stage.model_identifier, ", ".join(stage.output_columns()[:3]), about))
     print_table("Known classifiers", ["name", "model", "fields", "what it says"], rows)

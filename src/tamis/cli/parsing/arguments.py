@@ -118,8 +118,8 @@ class Parameter:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """How it is typed; a flag's way back not among them."""
-        given = self.about.names if isinstance(self.about, Option) else ()
-        return tuple(name.partition("/")[0] for name in given) or ("--" + self.name.strip("_").replace("_", "-"),)
+        names = self.about.names if isinstance(self.about, Option) else ()
+        return tuple(name.partition("/")[0] for name in names) or ("--" + self.name.strip("_").replace("_", "-"),)
 
     @property
     def negation(self) -> str:

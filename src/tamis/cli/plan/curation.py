@@ -143,7 +143,12 @@ def _show(
         rows += [(f"{i + 1}. {planned_pass.name}" if not k else "", what, text) for k, (what, text) in enumerate(cells)]
     print_table(f"{curation.name}: {plan.n_reads} passes over the input", ["pass", "", ""], rows)
     print_lines(
-        [*lines, *(f"warning: {remark}" for remark in plan.remarks), *remarks, f"output: {curation.output_path}"]
+        [
+            *lines,
+            *(f"warning: {remark}" for remark in (*plan.remarks, *curation.left_out)),
+            *remarks,
+            f"output: {curation.output_path}",
+        ]
     )
 
 

@@ -20,6 +20,7 @@ from tamis.dedup.workflows import load_workflow
 from tamis.errors import BudgetError, UsageError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.skipped import skipped_lines
 from tamis.memory.budget import find_budget
@@ -105,7 +106,7 @@ def _rows(
     plan: planning.DedupPlan,
     where: PlannedMachine,
     scratch: str | os.PathLike[str] | None,
-    forecast: Mapping[str, Any],
+    forecast: Prediction,
     smallest: SmallestBudget,
     has_files: bool,
 ) -> list[tuple[str, str]]:
@@ -129,7 +130,7 @@ def _rows(
     if plan.n_bands:
         rows.insert(4, ("bands per pass", _bands_words(plan)))
         shown = format_size(plan.original_formula_bytes)
-        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (NeMo Curator's GPU memory)"))
     return rows
 
 

@@ -17,6 +17,18 @@ from tamis.errors import UsageError
 Output = Annotated[str, Argument(help="Output folder of a run.")]
 
 
+_LABELS = {
+    "seconds": "time",
+    "peak_bytes": "peak memory",
+    "mb_per_s": "speed",
+    "records": "documents",
+    "read_bytes": "read",
+    "written": "documents written",
+    "written_bytes": "written",
+    "first_output": "time to the first output",
+}
+
+
 def diff(
     first: Annotated[str, Argument(help="Output folder of a run.")],
     second: Annotated[str, Argument(help="Output folder of another run over the same input.")],
@@ -65,10 +77,13 @@ def diff(
         print_lines(["no document changed its verdict"])
     print_lines([f"{differences.n_same:,} documents were dropped by the same rule in both"])
     went = [
-        (f.name.replace("_", " "), *("-" if v is None else shown(f.name, v) for v in (f.before, f.after)))
+        (
+            _LABELS.get(f.name, f.name.replace("_", " ")),
+            *("-" if v is None else shown(f.name, v) for v in (f.before, f.after)),
+        )
         for f in differences.figures
     ]
-    print_table("How they went", ["", "first run", "second run"], went, right=(1, 2))
+    print_table("Figures", ["", "first run", "second run"], went, right=(1, 2))
 
 
 def report(output: Output, as_json: options.AsJson = False) -> None:

@@ -22,6 +22,7 @@ from tamis.cli.parsing.arguments import Argument, CommandExit, Option, echo
 from tamis.engine.run.settings import SETTINGS, SettingValue
 from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.observe.quarantine import QuarantineEntry
@@ -52,7 +53,7 @@ def quarantine(
 
     Example: tamis quarantine out/ --reason "not valid JSON"
     """
-    run_dir = output / "_tamis"
+    run_dir = Path(run_dir_of(output))
     if not run_dir.is_dir():
         raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
     if retry:
@@ -131,11 +132,11 @@ def _request(
     from tamis.cli.jobs.resume import find_request
     from tamis.engine.run.output.directory import check_run_dir
 
-    check_run_dir(str(output / "_tamis"))
+    check_run_dir(run_dir_of(output))
     if recipe is not None:
         path = os.path.abspath(find_recipe(recipe))
         return Request(RecipeJob(path, {**_open_ends(path), **overrides}), settings, consent=consent)
-    if not (output / "_tamis" / command_file.FILE).exists():
+    if not os.path.exists(os.path.join(run_dir_of(output), command_file.FILE)):
         raise UsageError(_no_recipe(output))
     request = Request(RecipeJob("", overrides), settings, consent=consent)
     return find_request(str(output), request, "--recipe; records otherwise go through the recipe of the run")
@@ -178,9 +179,10 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
     pipeline, kept_settings = request.build()
     file_source(pipeline.build(), "quarantine --retry")
     target = _retry_folder(output, into)
-    records = output / "_tamis" / "retry" / "records.jsonl"
+    run_dir = Path(run_dir_of(output))
+    records = run_dir / "retry" / "records.jsonl"
     problems: list[str] = []
-    n_collected, n_left = collect(select(output / "_tamis", reason, problems), records)
+    n_collected, n_left = collect(select(run_dir, reason, problems), records)
     _report_problems(problems)
     if not n_collected:
         print_lines([_nothing(n_left)])
@@ -255,7 +257,7 @@ def _mark(run_dir: str, output: Path) -> None:
 def _is_retry_of(target: Path, output: Path) -> bool:
     """Return True if `target` holds an earlier retry of the same output, which this one replaces."""
     try:
-        mark = json.loads((target / "_tamis" / _MARK).read_bytes())
+        mark = json.loads(Path(run_dir_of(target), _MARK).read_bytes())
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as exc:

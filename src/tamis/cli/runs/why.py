@@ -15,11 +15,12 @@ from tamis.stores.urls import is_bucket
 if TYPE_CHECKING:
     from tamis.observe.document_status import Whereabouts
     from tamis.observe.duplicates import Pair
-    from tamis.observe.margins import Margin
+    from tamis.observe.passages import Passage
+    from tamis.observe.rule_margins import Margin
     from tamis.observe.thresholds import Rethreshold
-    from tamis.observe.verdicts import OutputRow, Verdict
+    from tamis.observe.verdicts import OutputRow, PlannedRule, ThresholdChange, Verdict
 
-_RULES_NAMED, _MARGINS = 8, 3
+_RULES_NAMED, _MARGINS, _PASSAGES = 8, 3, 8
 Output = Annotated[str, Argument(help="Output folder of a run.")]
 
 
@@ -37,13 +38,21 @@ def why(
     The first rule that rejects a document drops it. Later rules never saw it; they are listed.
 
     For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the
-    input if it is still there.
+    input if it is still there. For repeated passages: where each begins and ends, and where its first copy is (name the
+    document by its place).
 
     Example: tamis why clean/ doc-0000042
     """
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import duplicates
+    from tamis.observe.passages import passages_of
 
+    if not duplicates.has_verdicts(output) and (cuts := passages_of(output, document)):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "passages": _plain(cuts)})
+        else:
+            print_lines([f"{document} has repeated passages; this run removed nothing", *_passages(cuts)])
+        return
     if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
         if as_json:
             print_json({"document": document, "written_to": None, "verdicts": [], "duplicates": [pair.to_dict()]})
@@ -65,26 +74,42 @@ def why(
 
 
 @dataclass(frozen=True)
+class _Change:
+    """What would keep a document: the rule that dropped it, the smallest change of it, and the rules after it."""
+
+    rule: PlannedRule | None
+    smallest: ThresholdChange | None
+    later: list[str] | None
+
+
+@dataclass(frozen=True)
 class _Answer:
     """Everything that a run stored about one document."""
 
     document: str
     verdicts: list[Verdict]
-    changes: list[tuple[str | None, list[str] | None]]  # of each verdict: the smallest change, the rules after it
+    changes: list[_Change]  # of each verdict
     pairs: list[Pair]  # one for each verdict on a duplicate
     written: OutputRow | None
     places: list[Whereabouts]
     margins: list[Margin]
+    passages: list[Passage]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         verdicts = [
-            {**asdict(v), "kept_by_rule_with": change, "not_evaluated": later}
-            for v, (change, later) in zip(self.verdicts, self.changes, strict=True)
+            {
+                **asdict(v),
+                "kept_by_rule_with": None if c.smallest is None else str(c.smallest),
+                "recipe": None if c.smallest is None else {c.smallest.stage: c.smallest.in_recipe},
+                "not_evaluated": c.later,
+            }
+            for v, c in zip(self.verdicts, self.changes, strict=True)
         ]
         path = self.written.path if self.written is not None else None
         fields: dict[str, Any] = {"document": self.document, "written_to": path, "verdicts": verdicts}
         fields |= {"places": [asdict(p) for p in self.places]} if self.places else {}
+        fields |= {"passages": _plain(self.passages)} if self.passages else {}
         fields |= {"scores": [asdict(m) for m in self.margins]} if self.margins else {}
         return fields | ({"duplicates": [p.to_dict() for p in self.pairs]} if self.pairs else {})
 
@@ -93,8 +118,9 @@ def _answer(output: str, document: str) -> _Answer:
     """Look a document up in what a run stored; raise UsageError if the run knows nothing of it."""
     from tamis.observe import duplicates
     from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
-    from tamis.observe.margins import margins_at, margins_of_row
-    from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
+    from tamis.observe.passages import passages_of
+    from tamis.observe.rule_margins import margins_at, margins_of_row
+    from tamis.observe.verdicts import find_written, rules_of, run_folder
 
     verdicts = duplicates.verdicts_on(output, document)
     pairs = [duplicates.pair_of(output, v) for v in verdicts if duplicates.is_duplicate(v)]
@@ -104,11 +130,19 @@ def _answer(output: str, document: str) -> _Answer:
         raise _unknown_document(output, document, places)
     folder = run_folder(output)
     rules = rules_of(folder)
-    changes = [(v.smallest_change(rule_of(v, rules)), not_asked(v, rules)) for v in verdicts]
+    changes = [_change(v, rules) for v in verdicts]
     margins = margins_of_row(folder, written.path, written.row) if written is not None else []
     for place in places:
         margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
-    return _Answer(document, verdicts, changes, pairs, written, places, margins)
+    address = f"{verdicts[0].path}:{verdicts[0].offset}" if verdicts else document
+    return _Answer(document, verdicts, changes, pairs, written, places, margins, passages_of(output, address))
+
+
+def _change(verdict: Verdict, rules: list[PlannedRule] | None) -> _Change:
+    from tamis.observe.verdicts import not_asked, rule_of
+
+    rule = rule_of(verdict, rules)
+    return _Change(rule, verdict.smallest_change(rule), not_asked(verdict, rules))
 
 
 def _unknown_document(output: str, document: str, places: list[Whereabouts]) -> UsageError:
@@ -134,23 +168,42 @@ def _print(answer: _Answer) -> None:
     print_lines(f"{p.path}:{p.offset} {p.sentence}" for p in answer.places)
     print_lines(_closest(answer.margins))
     pairs = iter(answer.pairs)
-    for v, (change, later) in zip(answer.verdicts, answer.changes, strict=True):
-        facts = _duplicate(next(pairs)) if duplicates.is_duplicate(v) else [*_measured(v), *_otherwise(change, later)]
+    for v, change in zip(answer.verdicts, answer.changes, strict=True):
+        facts = _duplicate(next(pairs)) if duplicates.is_duplicate(v) else [*_measured(v, change), *_otherwise(change)]
         print_lines(
             [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
         )
         print_lines([f"  place:     {v.path}, offset {v.offset}", *facts])
+    print_lines(_passages(answer.passages))
 
 
-def _measured(v: Verdict) -> list[str]:
-    is_overlap = isinstance(v.value, dict) and {"set", "item", "words", "share"} <= set(v.value)
-    if is_overlap and isinstance(v.value["share"], (int, float)):
-        lines = _measured_overlap(v.value)
-    else:
-        lines = [f"  value:     {v.value}"] if v.value is not None else []
-    if v.threshold:
-        limits = ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
+def _plain(passages: list[Passage]) -> list[dict[str, Any]]:
+    return [passage.to_dict() for passage in passages]
+
+
+def _passages(passages: list[Passage]) -> list[str]:
+    """Describe the longest repeated passages of a document."""
+    if not passages:
+        return []
+    n_bytes = sum(passage.end - passage.start for passage in passages)
+    longest = sorted(passages, key=lambda passage: (passage.start - passage.end, passage.start))[:_PASSAGES]
+    lines = [f"  {count(len(passages), 'repeated passage')}, {format_size(n_bytes)}"]
+    lines += [f"    {passage.sentence}" for passage in longest]
+    return lines + ([f"    and {len(passages) - _PASSAGES:,} shorter ones"] if len(passages) > _PASSAGES else [])
+
+
+def _measured(v: Verdict, change: _Change) -> list[str]:
+    value = f"{v.value:.6g}" if isinstance(v.value, float) else v.value
+    lines = [f"  value:     {value}"] if value is not None else []
+    if isinstance(value, dict) and {"set", "item", "words"} <= set(value) and isinstance(value.get("share"), float):
+        lines = _measured_overlap(value)
+    if isinstance(v.threshold, dict) and v.threshold:
+        names = {k: change.rule.parameter(k) if change.rule is not None else k for k in v.threshold}
+        is_switch = change.smallest is not None and change.smallest.is_switch
+        limits = ", ".join(f"{k if is_switch else names[k]}={x}" for k, x in v.threshold.items())
         lines.append(f"  threshold: {limits}")
+    elif v.threshold:
+        lines.append(f"  threshold: {v.threshold}")
     return lines
 
 
@@ -177,22 +230,24 @@ def _closest(margins: list[Margin]) -> list[str]:
     return lines
 
 
-def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
+def _otherwise(change: _Change) -> list[str]:
     """Describe what is known about the document under another threshold.
 
     The rules after the one that dropped it did not see it.
     """
-    if change is None:
+    smallest, later = change.smallest, change.later
+    if smallest is None:
         return []
+    line = f"`{smallest.in_recipe}` for {smallest.stage} in the recipe"
     if later == []:
-        return [f"  it would have been kept with {change}"]
-    kept = f"  this rule would have kept it with {change}"
+        return [f"  it would have been kept with {line}"]
+    sentence = f"  this rule would have kept it with {line}"
     if later is None:
-        return [kept, "  whether later rules would have is not known"]
+        return [sentence, "  whether later rules would have is not known"]
     names = ", ".join(later[:_RULES_NAMED]) + (
         f" and {len(later) - _RULES_NAMED} more" if len(later) > _RULES_NAMED else ""
     )
-    return [kept, f"  rules after it, which did not see this document and might also drop it: {names}"]
+    return [sentence, f"  rules after it, which did not see this document and might also drop it: {names}"]
 
 
 def _duplicate(pair: Pair) -> list[str]:
@@ -213,7 +268,7 @@ def _duplicate(pair: Pair) -> list[str]:
 
 def rethreshold(
     output: Output,
-    change: Annotated[str, Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
+    change: Annotated[str, Argument(help="RULE=VALUE, RULE.LIMIT=VALUE, or PARAMETER=VALUE as in a recipe.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Show what another threshold would do, without reading any text again.
@@ -223,27 +278,22 @@ def rethreshold(
 
     Later rules have not seen the documents that would pass, and may still drop them: they are named. Scores of
     written documents are stored in two bytes each: some may be too close to the new threshold to decide, and both
-    ends of the answer are given.
+    ends of the answer are given. PARAMETER is what a recipe calls a limit, such as line_punct_thr or
+    fineweb_quality.line_punct_thr.
 
     Example: tamis rethreshold clean/ word_count.min_words=30
     """
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import thresholds
 
-    rule, found, value = change.rpartition("=")
+    rule, separator, value = change.rpartition("=")
     try:
         new = float(value)
     except ValueError:
-        found = ""
-    if not found or not rule:
+        separator = ""
+    if not separator or not rule:
         raise UsageError(f"{change!r}: expected RULE=VALUE, e.g. word_count=30, or RULE.LIMIT=VALUE")
-    try:
-        result = thresholds.rethreshold(output, rule, None, new)
-    except UsageError:
-        head, dot, limit = rule.rpartition(".")
-        if not dot:
-            raise
-        result = thresholds.rethreshold(output, head, limit, new)
+    result = thresholds.rethreshold(output, *thresholds.find_limit(output, rule), new)
     if as_json:
         print_json(asdict(result))
     else:
@@ -251,10 +301,12 @@ def rethreshold(
 
 
 def _rethreshold_lines(r: Rethreshold) -> list[str]:
-    lines = [f"{r.rule}: {r.name}={r.old:g} dropped {count(r.n_dropped, 'document')}{_size(r.dropped_bytes)}"]
+    lines = [f"{r.rule}: {r.parameter}={r.old:g} dropped {count(r.n_dropped, 'document')}{_size(r.dropped_bytes)}"]
     if r.n_dropped:
         size = f", {format_size(r.back_bytes)}" if r.dropped_bytes else ""
-        lines.append(f"{r.name}={r.new:g}: {r.n_back:,} of them pass this rule ({r.n_back / r.n_dropped:.1%}{size})")
+        lines.append(
+            f"{r.parameter}={r.new:g}: {r.n_back:,} of them pass this rule ({r.n_back / r.n_dropped:.1%}{size})"
+        )
         lines += _later(r) if r.n_back else []
     if r.n_written is None:
         return [*lines, "what it would drop of the others is not known: this run did not store their scores"]
@@ -263,7 +315,10 @@ def _rethreshold_lines(r: Rethreshold) -> list[str]:
     if r.n_unsure:
         n, share = f"{n} to {most:,}", f"{share} to {most / max(r.n_written, 1):.1%}"
         size = f"{size} to {format_size(most_bytes)}"
-    return [*lines, f"{r.name}={r.new:g} would drop {n} of the {r.n_written:,} documents written ({share}, {size})"]
+    return [
+        *lines,
+        f"{r.parameter}={r.new:g} would drop {n} of the {r.n_written:,} documents written ({share}, {size})",
+    ]
 
 
 def _later(r: Rethreshold) -> list[str]:

@@ -117,7 +117,7 @@ class DecontaminationWorkflow(InOneCall):
             keys_of=lambda _: [(FindOverlaps("", self.text_field), [])],
         )
 
-    def removal(self, table: str) -> RemoveContamination:
+    def removal(self, table: str, _paths: str) -> RemoveContamination:
         """Return the stage of the last pass, which drops or cuts what a table lists."""
         index = index_folder(os.path.dirname(table))
         facts = _read_facts(index)

@@ -26,20 +26,22 @@ def decide_equal(step: DecideEqual, run: SolverRun) -> None:
     From their keys, or from the results of workers that searched ranges of keys.
     """
     records = run.open_records()
-    found = run.decisions(records)
+    decisions = run.decisions(records)
     if step.ranges is not None:
-        add_equal(step.ranges.equal, found)
+        add_equal(step.ranges.equal, decisions)
     else:
-        exact_duplicates(records, found, run.room_bytes, run.progress("equal texts"))
-    run.conclude(records, found, {}, step.keep_by, step.facts)
+        exact_duplicates(records, decisions, run.room_bytes, run.progress("equal texts"))
+    run.conclude(records, decisions, {}, step.keep_by, step.facts)
 
 
-def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, progress: Progress | None = None) -> None:
-    """Keep the document with the smallest (rank, number) of every group of equal hashes; add the others to `found`."""
+def exact_duplicates(
+    records: Records, decisions: DecisionFiles, room_bytes: int, progress: Progress | None = None
+) -> None:
+    """Keep the document with the smallest (rank, number) of every group of equal hashes; decide on the others."""
     parts = parts_of(len(records) * BYTES_PER_HASH, room_bytes)
     for i, part in enumerate(parts):
-        number, kept, size = equal_in_part(records, part)
-        found.add(number, kept, np.ones(len(number)), size)
+        number, partners, size = equal_in_part(records, part)
+        decisions.add(number, partners, np.ones(len(number)), size)
         if progress is not None:
             progress((i + 1) / len(parts))
 
@@ -63,8 +65,8 @@ def equal_in_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array
     first[1:] = (group[1:] != group[:-1]) | (lo[1:] != lo[:-1])
     head = np.flatnonzero(first)
     size = np.diff(np.append(head, n))
-    kept, size = np.repeat(member[head], size), np.repeat(size, size)
-    return member[~first], kept[~first], size[~first]
+    partners, size = np.repeat(member[head], size), np.repeat(size, size)
+    return member[~first], partners[~first], size[~first]
 
 
 def _differs(group: Array, lo: Array) -> bool:

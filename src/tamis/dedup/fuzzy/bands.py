@@ -79,19 +79,19 @@ class Linked:
         Several threads read and sort where all bands fit together; they are linked in the same order.
         """
         is_equal = equal_marks(equal, self.n_documents)
-        held = is_equal.nbytes + (self.parents.nbytes if self.parents is not None else 0)
-        room = max(self.room_bytes - held, self.room_bytes // 8)
+        held_bytes = is_equal.nbytes + (self.parents.nbytes if self.parents is not None else 0)
+        room = max(self.room_bytes - held_bytes, self.room_bytes // 8)
         steps = [(band, part) for band in bands for part in parts_of(len(records) * BYTES_PER_KEY, room)]
 
         def sorted_keys(step: tuple[int, tuple[int, int]]) -> tuple[Array, Array]:
             return keys_left(records, *step, is_equal)
 
         with contextlib.ExitStack() as scope:
-            found: Iterator[tuple[Array, Array]] = map(sorted_keys, steps)
+            key_parts: Iterator[tuple[Array, Array]] = map(sorted_keys, steps)
             if threads > 1 and len(steps) * len(records) * BYTES_PER_KEY <= room:
                 thread_stack()
-                found = scope.enter_context(ThreadPoolExecutor(threads)).map(sorted_keys, steps)
-            for i, (keys, numbers) in enumerate(found):
+                key_parts = scope.enter_context(ThreadPoolExecutor(threads)).map(sorted_keys, steps)
+            for i, (keys, numbers) in enumerate(key_parts):
                 self.add(*star_edges_of(keys, numbers))
                 if progress is not None:
                     progress((i + 1) / len(steps))
@@ -156,8 +156,8 @@ def keys_left(
     Those marked as equal to another one are left out.
     """
     keys, numbers = records.keys(band, part)
-    left = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
-    keys, numbers = keys[left], numbers[left]
+    remains = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
+    keys, numbers = keys[remains], numbers[remains]
     sort_pairs(keys, numbers)
     return keys, numbers
 

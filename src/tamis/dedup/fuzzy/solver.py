@@ -43,11 +43,11 @@ def list_candidates(step: FindCandidates, run: SolverRun) -> None:
 def compare_candidates(step: CompareCandidates, run: SolverRun) -> None:
     """Decide which documents are removed, and write it down."""
     records = run.open_records()
-    found, facts = decide(records, step, run)
+    decisions, facts = decide(records, step, run)
     if step.equal_tables is not None:
         run.write_equal(records, equal_decisions(run.folder, records, run.room_bytes), step.equal_tables)
     candidates = run.state.candidates.read() or {}
-    run.conclude(records, found, {**candidates, **facts}, step.keep_by, step.facts)
+    run.conclude(records, decisions, {**candidates, **facts}, step.keep_by, step.facts)
 
 
 def link_pass(
@@ -157,17 +157,17 @@ def decide(records: Records, step: CompareCandidates, run: SolverRun) -> tuple[D
             "n_compared": sum(v.n_compared for v in verifiers),
             "n_beyond_leaders": sum(v.n_capped for v in verifiers),
         }
-    gone, kept, similarity = (
+    gone, partners, similarity = (
         np.concatenate([p[k] for p in parts]) if parts else np.empty(0, np.uint32) for k in range(3)
     )
     new = gone >= n_old(records)  # without a threshold indexed documents go for others, too
-    gone, kept, similarity = gone[new], kept[new], similarity[new]
+    gone, partners, similarity = gone[new], partners[new], similarity[new]
     # Where an exact deduplication before this one takes equal documents away, similar ones are left.
     equal: DecisionFiles | list[Decisions] = (
         [] if step.equal_tables is not None else equal_decisions(folder, records, room_bytes)
     )
-    found = _joined(folder, records, equal, gone, kept, similarity, room_bytes)
-    return found, {**counts, "n_equal": len(equal), "n_similar": len(gone)}
+    decisions = _joined(folder, records, equal, gone, partners, similarity, room_bytes)
+    return decisions, {**counts, "n_equal": len(equal), "n_similar": len(gone)}
 
 
 def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
@@ -200,8 +200,8 @@ def _all_but_the_first(number: Array, root: Array, length: Array) -> tuple[Array
     first[1:] = root[1:] != root[:-1]
     head = np.flatnonzero(first)
     sizes = np.diff(np.append(head, len(number)))
-    kept = np.repeat(number[head], sizes)
-    return number[~first], kept[~first], np.full(int((~first).sum()), np.nan, np.float32)
+    partner = np.repeat(number[head], sizes)
+    return number[~first], partner[~first], np.full(int((~first).sum()), np.nan, np.float32)
 
 
 def _joined(
@@ -209,28 +209,28 @@ def _joined(
     records: Records,
     equal: Iterable[Decisions],
     gone: Array,
-    kept: Array,
+    partners: Array,
     similarity: Array,
     room_bytes: int,
 ) -> DecisionFiles:
     """Assign equal documents to the one they equal; sizes count all that is removed in favour of a document."""
     order = np.argsort(gone, kind="stable")
-    gone, kept, similarity = gone[order], kept[order], similarity[order]
+    gone, partners, similarity = gone[order], partners[order], similarity[order]
     sizes = np.ones(len(records), np.uint32)
-    np.add.at(sizes, kept, np.uint32(1))
+    np.add.at(sizes, partners, np.uint32(1))
 
     def moved(part_kept: Array) -> tuple[Array, Array]:
         if not len(gone):
             return part_kept, np.ones(len(part_kept), np.float32)
         at = np.minimum(np.searchsorted(gone, part_kept), len(gone) - 1)
         also = gone[at] == part_kept
-        return np.where(also, kept[at], part_kept), np.where(also, similarity[at], np.float32(1))
+        return np.where(also, partners[at], part_kept), np.where(also, similarity[at], np.float32(1))
 
     for part in equal:
         np.add.at(sizes, moved(part.kept)[0], np.uint32(1))
-    found = decision_files(os.path.join(folder, "found"), records, room_bytes)
-    found.add(gone, kept, similarity, sizes[kept])
+    decisions = decision_files(os.path.join(folder, "found"), records, room_bytes)
+    decisions.add(gone, partners, similarity, sizes[partners])
     for part in equal:
         stays, alike = moved(part.kept)
-        found.add(part.number, stays, alike, sizes[stays])
-    return found
+        decisions.add(part.number, stays, alike, sizes[stays])
+    return decisions

@@ -170,30 +170,30 @@ def verify_components(
 
     lots = list(_lots(cuts, length, verifiers[0].lot_bytes))
     if len(verifiers) == 1:
-        found = [verify(lot) for lot in lots]
+        results = [verify(lot) for lot in lots]
     else:
         thread_stack()
         with ThreadPoolExecutor(len(verifiers), "verify") as pool:
-            found = list(pool.map(verify, lots))
+            results = list(pool.map(verify, lots))
     room_bytes = verifiers[0].room_bytes * len(verifiers)
     parts = [
         part
         if part is not None
         else _large(verifiers[0], member[cuts[i] : cuts[j]], length[cuts[i] : cuts[j]], room_bytes)
-        for part, (i, j) in zip(found, lots, strict=True)
+        for part, (i, j) in zip(results, lots, strict=True)
     ]
-    number, kept, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
-    return number, kept, similarity
+    number, partners, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
+    return number, partners, similarity
 
 
 def _large(verifier: Verifier, member: Array, length: Array, room_bytes: int) -> tuple[Array, Array, Array]:
     """Verify one component that may not fit into memory, a chunk at a time."""
-    numbers, kept, similarities = array("I"), array("I"), array("f")  # 12 bytes per duplicate
+    numbers, partners, similarities = array("I"), array("I"), array("f")  # 12 bytes per duplicate
     for number, leader, similarity in verifier.verify(member, length, room_bytes):
         numbers.append(number)
-        kept.append(leader)
+        partners.append(leader)
         similarities.append(similarity)
-    return np.array(numbers, np.uint32), np.array(kept, np.uint32), np.array(similarities, np.float32)
+    return np.array(numbers, np.uint32), np.array(partners, np.uint32), np.array(similarities, np.float32)
 
 
 def _lots(cuts: Array, length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, int]]:

@@ -182,14 +182,14 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
         )
 
     def _keys_of(self, per_pass: int, on_gpu: bool) -> list[Any]:
-        n, found = self.num_bands, []
+        n, names = self.num_bands, []
         for first in range(0, n, per_pass):
             last = min(first + per_pass, n)
             stage = self._stage(first, last)
             if on_gpu:
                 stage = stage.on_gpu(min(_GPU_WORKERS, len(os.sched_getaffinity(0))), self.backend)
-            found.append((stage, list(range(first + 1, last + 1))))
-        return found
+            names.append((stage, list(range(first + 1, last + 1))))
+        return names
 
 
 @dataclass

@@ -69,9 +69,9 @@ def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
     names = {os.path.basename(path): i for i, path in enumerate(now)}
     if len(names) < len(now) or len({os.path.basename(path) for path in then}) < len(then):
         return np.full(len(then), _UNKNOWN, np.int64)
-    found = [names.get(os.path.basename(path), _UNKNOWN) for path in then]
+    numbers = [names.get(os.path.basename(path), _UNKNOWN) for path in then]
     return np.array(
-        [_UNKNOWN if i >= 0 and _differ(p, now[i]) else i for p, i in zip(then, found, strict=True)], np.int64
+        [_UNKNOWN if i >= 0 and _differ(p, now[i]) else i for p, i in zip(then, numbers, strict=True)], np.int64
     )
 
 
@@ -172,9 +172,9 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             return None
         # A number of 64 bits without a sign may be above all ids: it becomes a negative one, which is of no file.
         files, offsets = positions_of(pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64))
-        known = (files >= 0) & (files < len(self._file_of))
+        is_known = (files >= 0) & (files < len(self._file_of))
         now = np.full(len(files), _UNKNOWN, np.int64)
-        now[known] = self._file_of[files[known]]
+        now[is_known] = self._file_of[files[is_known]]
         texts = position_ids(np.where(now >= 0, now, len(self._files) - 1 - now), offsets)
         return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
@@ -189,12 +189,12 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             length[(length >= 0) & (file == len(self._files) - 1 - _LEFT_OUT)] = LEFT_OUT
         length[(length >= 0) & (file >= len(self._files))] = OTHER_FILE
         if "path" in batch.get_columns() and (named := id_texts(batch.column("path"))) is not None:
-            told = named.dictionary_encode()
-            rows = np.flatnonzero((length >= 0) & np.asarray(told.indices.is_valid()))
-            code = told.indices.take(pa.array(rows)).to_numpy(zero_copy_only=False)
-            found, back = np.unique(np.stack([code, file[rows]]), axis=1, return_inverse=True)
-            texts = told.dictionary.to_pylist()
-            same = [_is_same(texts[c], self._files[f], self._backwards) for c, f in found.T.tolist()]
+            dictionary = named.dictionary_encode()
+            rows = np.flatnonzero((length >= 0) & np.asarray(dictionary.indices.is_valid()))
+            code = dictionary.indices.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+            pairs, back = np.unique(np.stack([code, file[rows]]), axis=1, return_inverse=True)
+            texts = dictionary.dictionary.to_pylist()
+            same = [_is_same(texts[c], self._files[f], self._backwards) for c, f in pairs.T.tolist()]
             length[rows[~np.array(same, bool)[back.reshape(-1)]]] = OTHER_FILE
 
 
@@ -312,8 +312,8 @@ class TextDuplicatesRemovalStage(_ById):
         if is_without_ids(self.ids_to_remove_path):
             return
         files = list_files(self.ids_to_remove_path, (".parquet", ".jsonl", ".json"))
-        found = [self._keys(read_whole_file(os.fsdecode(p)), self.duplicate_id_field) for p in files.paths]
-        self._listed = np.unique(np.concatenate([keys[has] for keys, has in found]))
+        key_tables = [self._keys(read_whole_file(os.fsdecode(p)), self.duplicate_id_field) for p in files.paths]
+        self._listed = np.unique(np.concatenate([keys[has] for keys, has in key_tables]))
 
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
         keys, has_id = self._keys(batch, self.id_field)

@@ -106,9 +106,9 @@ class IdTable:
 
     def lists(self, hi: NDArray[np.uint64], lo: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return a mask of the hashes that are in the table."""
-        found = np.zeros(len(hi), bool)
+        is_listed = np.zeros(len(hi), bool)
         if not len(hi) or not len(self):
-            return found
+            return is_listed
         order = np.argsort(hi, kind="stable")
         hi, lo = hi[order], lo[order]
         bucket = _buckets(hi, self._bits)
@@ -120,9 +120,9 @@ class IdTable:
             a = start
             while a < end:
                 b = max(a + 1, int(np.searchsorted(last[a:end], first[a] + _READ, side="right")) + a)
-                found[order[a:b]] = self._among(int(first[a]), int(last[b - 1]), hi[a:b], lo[a:b])
+                is_listed[order[a:b]] = self._among(int(first[a]), int(last[b - 1]), hi[a:b], lo[a:b])
                 a = b
-        return found
+        return is_listed
 
     def _among(self, first: int, last: int, hi: NDArray[Any], lo: NDArray[Any]) -> NDArray[np.bool_]:
         raw = bytearray((last - first) * BYTES_PER_ID)
@@ -132,16 +132,16 @@ class IdTable:
             raise FormatError("a table of ids ends early; start over with fresh (--fresh)")
         keys, others = np.ascontiguousarray(ids[:, 0]), ids[:, 1]
         at = np.searchsorted(keys, hi)
-        found = np.zeros(len(hi), bool)
-        left = np.arange(len(hi))
-        while len(left):  # once, but for ids that share the first half of their hash
-            left = left[at[left] < len(keys)]
-            left = left[keys[at[left]] == hi[left]]
-            same = others[at[left]] == lo[left]
-            found[left[same]] = True
-            left = left[~same]
-            at[left] += 1
-        return found
+        is_listed = np.zeros(len(hi), bool)
+        pending = np.arange(len(hi))
+        while len(pending):  # once, but for ids that share the first half of their hash
+            pending = pending[at[pending] < len(keys)]
+            pending = pending[keys[at[pending]] == hi[pending]]
+            same = others[at[pending]] == lo[pending]
+            is_listed[pending[same]] = True
+            pending = pending[~same]
+            at[pending] += 1
+        return is_listed
 
 
 def check_ids(records: Records, field: str, paths: list[str]) -> int:

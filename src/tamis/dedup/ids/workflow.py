@@ -16,6 +16,7 @@ from tamis.dedup.nemo_compat.finding import DocumentedResult, files_of, tasks_an
 from tamis.dedup.nemo_compat.id_generator import IdGenerator
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.dedup.passes import DedupResult, Passes
+from tamis.engine.run.results import load_results
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
@@ -125,6 +126,12 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             self.ids_to_remove_path if isinstance(self.ids_to_remove_path, str) else ", ".join(self.ids_to_remove_path)
         )
 
+    @property
+    def writes_ids(self) -> bool:
+        """Whether the ids by file and place are written, as the field that the output is to have."""
+        is_wanted = CURATOR_DEDUP_ID_STR in (self.output_fields or ())
+        return self.id_generator_path is not None and is_wanted and not self.drop_id_field
+
     def _refuse_own_output(self) -> None:
         ids = [self.ids_to_remove_path] if isinstance(self.ids_to_remove_path, str) else self.ids_to_remove_path
         for path in ids:
@@ -194,14 +201,15 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         """
         started_s = time.monotonic()
         tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
-        made = copy.copy(self)
-        made.input_path = absolute(files_of(tasks)) if tasks else self.input_path
-        if self.output_mode == "error" and os.path.isdir(made.output_path) and os.listdir(made.output_path):
+        workflow = copy.copy(self)
+        workflow.input_path = absolute(files_of(tasks)) if tasks else self.input_path
+        if self.output_mode == "error" and os.path.isdir(workflow.output_path) and os.listdir(workflow.output_path):
             raise UsageError(
-                f"{_WHO}: {made.output_path} is not empty; choose another folder, or output_mode='overwrite'"
+                f"{_WHO}: {workflow.output_path} is not empty; choose another folder, or output_mode='overwrite'"
             )
-        found = made.remove(executor, progress=progress, **settings)
-        if found.summary.get("n_by_shared_ids"):
-            warnings.warn(f"{_WHO}: {by_shared_ids(found.summary)}", stacklevel=2)
-        removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - started_s}
-        return DocumentedResult("text_duplicates_removal", found, {}, removed)
+        result = workflow.remove(executor, progress=progress, **settings)
+        if result.summary.get("n_by_shared_ids"):
+            warnings.warn(f"{_WHO}: {by_shared_ids(result.summary)}", stacklevel=2)
+        removed = {"num_duplicates_removed": result.n_duplicates, "total_time": time.monotonic() - started_s}
+        tasks_of = {} if result.run is None else {"removal": load_results(result.run, "removal")}
+        return DocumentedResult("text_duplicates_removal", result, tasks_of, removed)

@@ -36,14 +36,14 @@ class ImageHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.dedup.keys import position_columns, record_batch, sorted_keys
 
         hashes: list[Any] = []
-        for found in each(places(self.name, batch), _hash, _AT_ONCE, None):
-            hashes += found
-        bad = [i for i, made in enumerate(hashes) if isinstance(made, ImageFault)]
+        for block in each(places(self.name, batch), _hash, _AT_ONCE, None):
+            hashes += block
+        bad = [i for i, number in enumerate(hashes) if isinstance(number, ImageFault)]
         self._note_bad(batch.serial[bad], [str(hashes[i]) for i in bad])
         good = np.ones(batch.num_items, bool)
         good[bad] = False
         batch = batch.filter(good)
-        numbers = [made for made in hashes if not isinstance(made, ImageFault)]
+        numbers = [number for number in hashes if not isinstance(number, ImageFault)]
         hi = np.array([n >> 64 for n in numbers], np.uint64)
         lo = np.array([n & (2**64 - 1) for n in numbers], np.uint64)
         length = batch.column("length").to_numpy(zero_copy_only=False).astype(np.int64)
@@ -67,6 +67,6 @@ def _hash(where: Where) -> int:
     import xxhash
 
     pixels = decode(stored_bytes(where))
-    made = xxhash.xxh3_128(np.array(pixels.shape[:2], np.int64).tobytes())
-    made.update(np.ascontiguousarray(pixels).data)
-    return int(made.intdigest())
+    digest = xxhash.xxh3_128(np.array(pixels.shape[:2], np.int64).tobytes())
+    digest.update(np.ascontiguousarray(pixels).data)
+    return int(digest.intdigest())

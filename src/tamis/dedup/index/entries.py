@@ -77,8 +77,8 @@ def _without(index: Index, entry: Entry, paths: list[str], gone: NDArray[np.bool
     name = index.next_name(entry.run)
     folder = os.path.join(index.path, name)
     records = entry_records(index.records(entry), index.bands)
-    kept = ((columns, ~gone[columns["file"]]) for columns in _batches(records))
-    by_file = _write_entry(folder, kept, paths)
+    survivors = ((columns, ~gone[columns["file"]]) for columns in _batches(records))
+    by_file = _write_entry(folder, survivors, paths)
     size = os.path.getsize(os.path.join(folder, "records.arrow"))
     return Entry(name, entry.input, entry.output, int(by_file.sum()), size, by_file.tolist())
 

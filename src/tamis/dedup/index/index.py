@@ -99,9 +99,9 @@ class Index:
 
         The caller holds the lock.
         """
-        known = {e.name for e in self.entries}
+        names = {e.name for e in self.entries}
         for name in os.listdir(self.path):
-            if _NAME.fullmatch(name) and name not in known:
+            if _NAME.fullmatch(name) and name not in names:
                 shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
             elif name.startswith(".index.json.") and name.endswith(".tmp"):
                 files.remove(os.path.join(self.path, name))

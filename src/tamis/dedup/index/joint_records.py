@@ -49,7 +49,7 @@ class JoinedRecords(Records):
         self.n_documents = int(self.bases[-1])
         self.n_old = sum(len(part) for part in parts)
         self._entry_starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-        self._held = {name for part in parts for name in part.types}
+        self._columns = {name for part in parts for name in part.types}
         self.older_paths = [read_json(os.path.join(pin.folder, "paths.json")) or [] for pin in pins]
         self._n_paths = np.array([len(p) for p in self.older_paths], np.int64)
         self.first_path = n_files  # number of the first old path: how many files the new documents have
@@ -67,7 +67,7 @@ class JoinedRecords(Records):
         ones.
         """
         k = int(np.searchsorted(numbers, self.n_old))
-        old = super().gather([n for n in names if n in self._held], numbers[:k])
+        old = super().gather([n for n in names if n in self._columns], numbers[:k])
         new = super().gather(names, numbers[k:])
         if "rank" in new:
             new["rank"] += (new["rank"] != np.uint64(NO_NUMBER)).astype(
@@ -184,7 +184,7 @@ def similar_to_indexed(
             last = min(k, a + MAX_COMPARED)
             n_capped += k - last
             work += [(a, last, c, min(c + step, b)) for c in range(k, b, step)]
-    found: list[tuple[Array, Array, Array]] = []
+    matches: list[tuple[Array, Array, Array]] = []
     for some in _lots(work, step):
         at = np.unique(np.concatenate([np.r_[a:last, c:d] for a, last, c, d in some]))
         signature = _signatures(records, number[at])
@@ -193,12 +193,12 @@ def similar_to_indexed(
             best, which = _best(signature[i : i + last - a], signature[j : j + d - c])
             goes = best >= threshold
             stays[c:d] = ~goes
-            found.append((number[c:d][goes], number[a:last][which[goes]], best[goes]))
-    left = pairs[stays]
-    sizes = np.diff(cuts_between(left >> np.uint64(32)))
+            matches.append((number[c:d][goes], number[a:last][which[goes]], best[goes]))
+    pairs_left = pairs[stays]
+    sizes = np.diff(cuts_between(pairs_left >> np.uint64(32)))
     several = np.repeat(sizes > 1, sizes)
-    columns = [np.concatenate([f[i] for f in found]) if found else np.empty(0, np.uint32) for i in range(3)]
-    return left[several], (columns[0], columns[1], columns[2].astype(np.float32)), n_capped
+    columns = [np.concatenate([f[i] for f in matches]) if matches else np.empty(0, np.uint32) for i in range(3)]
+    return pairs_left[several], (columns[0], columns[1], columns[2].astype(np.float32)), n_capped
 
 
 def _lots(work: list[tuple[int, int, int, int]], step: int) -> Iterator[list[tuple[int, int, int, int]]]:

@@ -69,7 +69,7 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         from tamis.formats.jsonl.block import JsonlBlock
 
-        made = []
+        documents = []
         for path in task.data:
             with open(path, encoding="utf-8") as file:
                 about = json.load(file)
@@ -83,13 +83,13 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
                 raise FormatError(
                     f"{path}: a record of a join is damaged ({block.bad[0][2]}); start over with fresh (--fresh)"
                 )
-            made.append(DocumentBatch.over(block, np.arange(block.n_rows), task.dataset_name))
-        return made
+            documents.append(DocumentBatch.over(block, np.arange(block.n_rows), task.dataset_name))
+        return documents
 
 
 def _range_of(path: str, low: int, high: int) -> list[bytes]:
     """Return the lines of a record file whose keys are in [low, high)."""
-    found = []
+    offsets = []
     for batch in batches_of(path):
         keys, ends = batch.values("key"), batch.ends("record")
         a = keys.search(low) if low else 0
@@ -98,5 +98,5 @@ def _range_of(path: str, low: int, high: int) -> list[bytes]:
             start = int(ends[a])
             piece = np.empty(int(ends[b]) - start, np.uint8)
             read_into(path, batch.data_at("record") + start, piece)
-            found.append(piece.tobytes())
-    return found
+            offsets.append(piece.tobytes())
+    return offsets

@@ -226,14 +226,14 @@ def stripped(data: Array, start: Array, end: Array) -> tuple[Array, Array]:
     space = _is_space()
     start, end = start.copy(), end.copy()
     for edge, at, step in ((start, 0, 1), (end, -1, -1)):
-        left = np.flatnonzero(end > start)
+        pending = np.flatnonzero(end > start)
         for _ in range(64):
-            left = left[space[data[edge[left] + at]]]
-            edge[left] += step
-            left = left[end[left] > start[left]]
-            if not len(left):
+            pending = pending[space[data[edge[pending] + at]]]
+            edge[pending] += step
+            pending = pending[end[pending] > start[pending]]
+            if not len(pending):
                 break
-        for k in left.tolist():  # more than that: rare, and perhaps very many
+        for k in pending.tolist():  # more than that: rare, and perhaps very many
             line = data[int(start[k]) : int(end[k])].tobytes()
             text = line.lstrip(_SPACES) if step > 0 else line.rstrip(_SPACES)
             edge[k] += step * (len(line) - len(text))
@@ -243,15 +243,15 @@ def stripped(data: Array, start: Array, end: Array) -> tuple[Array, Array]:
 @lru_cache(maxsize=8)
 def table(mode: str) -> tuple[bytes, bytes]:
     """Return (the byte that each byte becomes, bytes to delete)."""
-    made = bytearray(bytes(range(256)).lower())  # ASCII letters only
+    lookup = bytearray(bytes(range(256)).lower())  # ASCII letters only
     if mode == "casefold":
         for c in _SPACES:
-            made[c] = 32
-        return bytes(made), b""
+            lookup[c] = 32
+        return bytes(lookup), b""
     if mode == "ccnet":
         for c in b"0123456789":
-            made[c] = 48
-    return bytes(made), bytes(c for c in range(128) if c not in _ALNUM)
+            lookup[c] = 48
+    return bytes(lookup), bytes(c for c in range(128) if c not in _ALNUM)
 
 
 def packed(data: Array, start: Array, end: Array, between: int) -> Array:

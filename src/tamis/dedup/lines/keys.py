@@ -37,13 +37,13 @@ class UnitKeys:
         a, b = int(units.start[0]), int(units.stop[-1])
         other = self._bulk.load(data[a:b], units.start - a, units.end - a, units.stop - a)
         at = np.flatnonzero(~other & (units.end - units.start >= self.min_chars))
-        found = [self._hashed(*part) for part in self._bulk.normalized(at)]
+        hashes = [self._hashed(*part) for part in self._bulk.normalized(at)]
         at = np.flatnonzero(other)
         if len(at):
-            found.append(self._of_others(data, units.start[at], units.end[at], at))
-        if len(found) == 1:
-            return found[0]
-        which, keys = (np.concatenate([f[k] for f in found]) for k in range(2))
+            hashes.append(self._of_others(data, units.start[at], units.end[at], at))
+        if len(hashes) == 1:
+            return hashes[0]
+        which, keys = (np.concatenate([f[k] for f in hashes]) for k in range(2))
         order = np.argsort(which, kind="stable")
         return which[order], keys[order]
 

@@ -53,16 +53,16 @@ class UnitRecords:
 
         # As many bytes on their way as are asked for at once: where one batch has them all, nothing is read ahead of
         # it.
-        wanted = ((i, first) for i, run in enumerate(self._runs) for first in range(0, run.n_keys, most))
+        blocks = ((i, first) for i, run in enumerate(self._runs) for first in range(0, run.n_keys, most))
         largest = max((run.n_keys for run in self._runs), default=0)
-        yield from prefetch(read, wanted, self._is_far and N_PREFETCH * largest <= most)
+        yield from prefetch(read, blocks, self._is_far and N_PREFETCH * largest <= most)
 
     def documents(self, i: int) -> dict[str, Array]:
         """Return the facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
         run = self._runs[i]
-        wanted = [*((name, run.n_documents) for name in FACTS), ("bounds", run.n_documents + 1)]
-        read = prefetch(lambda one: _read(run, *one), wanted, self._is_far)
-        facts = dict(zip([name for name, _ in wanted], read, strict=True))
+        columns = [*((name, run.n_documents) for name in FACTS), ("bounds", run.n_documents + 1)]
+        read = prefetch(lambda one: _read(run, *one), columns, self._is_far)
+        facts = dict(zip([name for name, _ in columns], read, strict=True))
         return facts | {"bounds": facts["bounds"] // 8}
 
     def unit_numbers(self, i: int) -> Array:

@@ -43,7 +43,7 @@ _MAX_PART_BITS = 14
 
 
 @dataclass
-class Found:
+class CutTotals:
     """What was decided, in numbers."""
 
     n_groups: int = 0
@@ -67,22 +67,22 @@ def cut_lines(step: CutLines, run: SolverRun) -> Summary:
     chunk = max(1, room_bytes // BYTES_PER_KEY)
     rule = step
     marks = _Marks(os.path.join(scratch, "cut"), records, room_bytes)
-    found = Found()
+    totals = CutTotals()
     parts = _parts(records, scratch, chunk, say("sorting lines"))
     progress = say("repeated lines")
     for i, part in enumerate(parts):
-        _decide(part, chunk, rule, marks, found)
+        _decide(part, chunk, rule, marks, totals)
         progress((i + 1) / len(parts))
     paths = run.paths()
     counts = _write_table(records, marks, os.path.join(folder, "removal"), len(paths))
-    _write_most(records, found, run.task.duplicates, paths)
+    _write_most(records, totals, run.task.duplicates, paths)
     shutil.rmtree(scratch, ignore_errors=True)
     return {
         "n_documents": records.n_documents,
         "n_duplicates": marks.n,
-        "n_groups": found.n_groups,
-        "largest_group": found.largest,
-        "group_sizes": found.sizes,
+        "n_groups": totals.n_groups,
+        "largest_group": totals.largest,
+        "group_sizes": totals.sizes,
         "n_long_enough": records.n_keys,
         **counts,
     }
@@ -142,7 +142,7 @@ def _reader(spilled: Spilled, p: int, n_keys: int) -> Callable[[int], Iterator[C
     return read
 
 
-def _decide(part: _KeyPart, chunk: int, rule: CutLines, marks: _Marks, found: Found) -> None:
+def _decide(part: _KeyPart, chunk: int, rule: CutLines, marks: _Marks, totals: CutTotals) -> None:
     """Mark what goes of one part."""
     if part.n_keys <= chunk:
         keys, numbers = _joined(part.read(chunk))
@@ -151,7 +151,7 @@ def _decide(part: _KeyPart, chunk: int, rule: CutLines, marks: _Marks, found: Fo
         starts, ends = runs(keys)
         often = ends - starts >= rule.min_count
         starts, ends = starts[often], ends[often]
-        _count(found, ends - starts, numbers[place[starts]])
+        _count(totals, ends - starts, numbers[place[starts]])
         at = positions_in(starts + rule.keep_first, ends)
         marks.add(np.sort(numbers[place[at]]))
         return
@@ -163,7 +163,7 @@ def _decide(part: _KeyPart, chunk: int, rule: CutLines, marks: _Marks, found: Fo
         keys, counts, firsts = _merged([keys, new], [counts, n], [firsts, numbers[at]])
     often = counts >= max(2, rule.min_count)
     keys, firsts = keys[often], firsts[often]
-    _count(found, counts[often], firsts)
+    _count(totals, counts[often], firsts)
     for some, numbers in part.read(most):
         at = np.minimum(np.searchsorted(keys, some), max(len(keys) - 1, 0))
         gone = keys[at] == some if len(keys) else np.zeros(len(some), bool)
@@ -188,20 +188,20 @@ def _merged(keys: list[Array], counts: list[Array], firsts: list[Array]) -> tupl
     return key[at], np.add.reduceat(count, at) if len(at) else count, first[at]
 
 
-def _count(found: Found, sizes: Array, firsts: Array) -> None:
+def _count(totals: CutTotals, sizes: Array, firsts: Array) -> None:
     if not len(sizes):
         return
-    found.n_groups += len(sizes)
-    found.largest = max(found.largest, int(sizes.max()))
+    totals.n_groups += len(sizes)
+    totals.largest = max(totals.largest, int(sizes.max()))
     # 2, 3-4, 5-8, ...: class k holds up to 2**k.
     for k, n in enumerate(np.bincount(np.ceil(np.log2(sizes)).astype(np.int64))[1:].tolist(), 1):
         label = "2" if k == 1 else f"{2 ** (k - 1) + 1}-{2**k}"
-        found.sizes[label] = found.sizes.get(label, 0) + n
+        totals.sizes[label] = totals.sizes.get(label, 0) + n
     if len(sizes) > N_MOST:
         at = np.lexsort((firsts, -sizes))[:N_MOST]
         sizes, firsts = sizes[at], firsts[at]
-    found.most = heapq.nlargest(
-        N_MOST, [*found.most, *zip(sizes.tolist(), (-firsts.astype(np.int64)).tolist(), strict=True)]
+    totals.most = heapq.nlargest(
+        N_MOST, [*totals.most, *zip(sizes.tolist(), (-firsts.astype(np.int64)).tolist(), strict=True)]
     )
 
 
@@ -209,7 +209,7 @@ class _Marks:
     """Numbers of the units that go, by ranges of whole record batches that fit in memory as one byte per unit."""
 
     def __init__(self, folder: str, records: UnitRecords, room_bytes: int) -> None:
-        self._gone, self.n = Spilled(folder), 0
+        self._cut_numbers, self.n = Spilled(folder), 0
         most = max(1, room_bytes // 2)
         cuts = [0]
         for i in range(1, records.n_runs):
@@ -224,13 +224,13 @@ class _Marks:
         at = np.searchsorted(numbers, self._bounds)
         for r in np.flatnonzero(np.diff(at)).tolist():
             mine = (numbers[at[r] : at[r + 1]].astype(np.int64) - self._bounds[r]).astype(np.uint32)
-            self._gone.add(r, mine)
+            self._cut_numbers.add(r, mine)
 
     def flags(self, r: int) -> Array:
         """Return one bool per unit of a range: True if it is removed."""
         gone = np.zeros(int(self._bounds[r + 1] - self._bounds[r]), bool)
-        for first in range(0, self._gone.n_bytes(r) // 4, 1 << 20):
-            gone[self._gone.read(r, np.uint32, first, 1 << 20)] = True
+        for first in range(0, self._cut_numbers.n_bytes(r) // 4, 1 << 20):
+            gone[self._cut_numbers.read(r, np.uint32, first, 1 << 20)] = True
         return gone
 
 
@@ -276,16 +276,16 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
     }
 
 
-def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence[str]) -> None:
+def _write_most(records: UnitRecords, totals: CutTotals, folder: str, paths: Sequence[str]) -> None:
     """Write the units that occur most often, with their counts and the position of the first occurrence."""
-    by_place = {first: records.place(-first) for first in sorted((f for _, f in found.most), reverse=True)}
-    places = [by_place[first] for _, first in found.most]
+    by_place = {first: records.place(-first) for first in sorted((f for _, f in totals.most), reverse=True)}
+    places = [by_place[first] for _, first in totals.most]
     numbers = np.array([p[0] for p in places], np.int32)
     table = pa.table(
         {
             "id": position_ids(numbers, np.array([p[1] for p in places], np.int64)),
             "unit": pa.array([p[2] for p in places], pa.uint32()),
-            "n_occurrences": pa.array([n for n, _ in found.most], pa.int64()),
+            "n_occurrences": pa.array([n for n, _ in totals.most], pa.int64()),
             "path": pa.array([path_text(paths[f]) for f in numbers], pa.large_string()),
         }
     )

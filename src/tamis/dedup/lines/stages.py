@@ -47,8 +47,8 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     def __post_init__(self) -> None:
         check_unit(self.name, self.unit)
         if self.normalize_text not in MODES:
-            known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
-            raise UsageError(f"{self.name}: normalize_text must be one of {known}; got {self.normalize_text!r}")
+            modes = "; ".join(f"{name}: {what}" for name, what in MODES.items())
+            raise UsageError(f"{self.name}: normalize_text must be one of {modes}; got {self.normalize_text!r}")
         check_count(self.name, "min_chars", self.min_chars, 1)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
@@ -64,8 +64,8 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
         of = UnitKeys(self.normalize_text, self.min_chars).of
         for units in split_units(parts, self.unit):
-            which, found = of(parts.data, units)
-            keys.append(found)
+            which, hashes = of(parts.data, units)
+            keys.append(hashes)
             numbers.append(units.number[which].astype(np.uint32))
             first, last = int(units.row[0]), int(units.row[-1])
             n_keys[first : last + 1] += np.bincount(units.row[which] - first, minlength=last + 1 - first)
@@ -120,14 +120,16 @@ class CutUnits(PositionTableStage):
         rows, numbers = cuts_of(self.table, *batch.places())
         if not len(rows):
             return (
-                batch if self.cut_field is None else batch.with_column(self.cut_field, self._told(batch, rows, numbers))
+                batch
+                if self.cut_field is None
+                else batch.with_column(self.cut_field, self._cut_column(batch, rows, numbers))
             )
         texts = batch.texts(self.text_field)
         before = texts.take(rows)
         after, n_units = cut_out(before, numbers, self.unit)
         edited = batch.with_texts(self.text_field, after, rows)
         if self.cut_field is not None:
-            edited = edited.with_column(self.cut_field, self._told(batch, rows, numbers))
+            edited = edited.with_column(self.cut_field, self._cut_column(batch, rows, numbers))
         n_left = pc.utf8_length(pc.utf8_trim_whitespace(after)).to_numpy(zero_copy_only=False)
         n_bytes = int(pc.sum(pc.binary_length(before)).as_py()) - int(pc.sum(pc.binary_length(after)).as_py())
         n_cut = np.array([len(n) for n in numbers])
@@ -141,7 +143,7 @@ class CutUnits(PositionTableStage):
         self._note_drops(batch.serial[rows[little]], rule, values, {"min_left_chars": self.min_left_chars})
         return without(edited, rows[little])
 
-    def _told(self, batch: DocumentBatch, rows: Array, numbers: list[Array]) -> pa.Array:
+    def _cut_column(self, batch: DocumentBatch, rows: Array, numbers: list[Array]) -> pa.Array:
         """Return a list of numbers for each document that is cut, null for the others."""
         sizes = np.zeros(batch.num_items, np.int64)
         sizes[rows] = [len(n) for n in numbers]

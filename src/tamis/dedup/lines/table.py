@@ -30,10 +30,10 @@ def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Arra
     numbers: list[Array] = []
     for file in np.unique(files).tolist():
         mine = np.flatnonzero(files == file)
-        found, (first, end) = rows_of_table(folder, file, offsets[mine], ("first", "end"))
-        if len(found):
+        cuts, (first, end) = rows_of_table(folder, file, offsets[mine], ("first", "end"))
+        if len(cuts):
             some = open_npy(os.path.join(folder, "cuts.npy")).read(first[0], end[-1])
-            rows.append(mine[found])
+            rows.append(mine[cuts])
             ranges = zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True)
             numbers += [some[a:b] for a, b in ranges]
     return np.concatenate(rows), numbers
@@ -52,16 +52,16 @@ def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array,
     n_units, open_end = np.zeros(n, np.int64), np.zeros(n, bool)
     spans: list[tuple[Array, Array, Array, Array]] = []  # row, start, stop, end without what follows
     for units in split_units(parts, unit):
-        kept = _kept(units, first, cuts)
-        opens, closes = kept.copy(), kept.copy()
+        rest = _kept_units(units, first, cuts)
+        opens, closes = rest.copy(), rest.copy()
         other = units.row[1:] != units.row[:-1]
-        opens[1:] &= ~kept[:-1] | other
-        closes[:-1] &= ~kept[1:] | other
+        opens[1:] &= ~rest[:-1] | other
+        closes[:-1] &= ~rest[1:] | other
         at = np.flatnonzero(closes)
         spans.append((units.row[at], units.start[opens], units.stop[at], units.end[at]))
-        ends = np.append(np.flatnonzero(other), len(kept) - 1)
+        ends = np.append(np.flatnonzero(other), len(rest) - 1)
         n_units[units.row[ends]] = units.number[ends] + 1
-        open_end[units.row[units.last & ~kept]] = True
+        open_end[units.row[units.last & ~rest]] = True
     row, start, stop, end = (
         np.concatenate([s[k] for s in spans]) if spans else np.empty(0, np.int64) for k in range(4)
     )
@@ -75,19 +75,19 @@ def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array,
     return string_array(offsets, out), n_units
 
 
-def _kept(units: Units, first: Array, cuts: Array) -> Array:
+def _kept_units(units: Units, first: Array, cuts: Array) -> Array:
     """Return a mask of the units of a window that stay.
 
     `cuts[first[i]:first[i + 1])` are the numbers of the units to remove from text i, ascending.
     """
-    kept = np.ones(len(units.row), bool)
+    is_kept = np.ones(len(units.row), bool)
     low, high = int(units.row[0]), int(units.row[-1])
     # The first unit of each text in this window, and the number it has.
     head = np.concatenate([[0], np.flatnonzero(np.diff(units.row)) + 1])
-    after = np.append(head[1:], len(kept))
+    after = np.append(head[1:], len(is_kept))
     mine = cuts[first[low] : first[high + 1]]
     text = np.repeat(np.arange(high + 1 - low), np.diff(first[low : high + 2]))
     at = head[text] + mine - units.number[head][text]
     inside = (at >= head[text]) & (at < after[text])
-    kept[at[inside]] = False
-    return kept
+    is_kept[at[inside]] = False
+    return is_kept

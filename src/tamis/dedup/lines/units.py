@@ -61,12 +61,12 @@ def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> It
     """Yield the lines of one text that is larger than a window."""
     number = 0
     while at < end:
-        found = _FEED.search(memoryview(data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
-        cut = end if found is None else found.end()
-        lines = _lines(data, np.array([at, cut]), row, number, found is None, room)
+        feed = _FEED.search(memoryview(data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
+        cut = end if feed is None else feed.end()
+        lines = _lines(data, np.array([at, cut]), row, number, feed is None, room)
         yield lines
         number, at = int(lines.number[-1]) + 1, cut
-        if at == end and found is not None:  # the text ends in a line feed: an empty line comes last
+        if at == end and feed is not None:  # the text ends in a line feed: an empty line comes last
             yield _lines(data, np.array([end, end]), row, number, True, room)
 
 
@@ -75,28 +75,28 @@ def _paragraphs_of_large(data: Array, windows: Iterator[Units]) -> Iterator[Unit
 
     The last one of a window is held back: the next may continue it.
     """
-    held: Units | None = None
+    pending: Units | None = None
     number, in_text = 0, False  # of the next paragraph; whether the line before was not blank
     for lines in windows:
-        found = _paragraphs(data, lines)
-        if held is not None:
-            goes_on = in_text or found.end[0] == found.start[0]  # blank lines go with what is before them
+        paragraphs = _paragraphs(data, lines)
+        if pending is not None:
+            goes_on = in_text or paragraphs.end[0] == paragraphs.start[0]  # blank lines go with what is before them
             if goes_on:
-                held.stop[:], held.last[:] = found.stop[:1], found.last[:1]
-                held.end[:] = found.end[:1] if found.end[0] > found.start[0] else held.end
-                found = _some(found, slice(1, None))
-                if not len(found.row):
+                pending.stop[:], pending.last[:] = paragraphs.stop[:1], paragraphs.last[:1]
+                pending.end[:] = paragraphs.end[:1] if paragraphs.end[0] > paragraphs.start[0] else pending.end
+                paragraphs = _some(paragraphs, slice(1, None))
+                if not len(paragraphs.row):
                     in_text = in_text and not _ends_blank(data, lines)
                     continue
-            yield held
-        numbers = number + found.number - max(int(found.number[0]), 0) if number else found.number
+            yield pending
+        numbers = number + paragraphs.number - max(int(paragraphs.number[0]), 0) if number else paragraphs.number
         number = int(numbers[-1]) + 1
-        found.number = numbers
-        if len(found.row) > 1:
-            yield _some(found, slice(0, -1))
-        held, in_text = _some(found, slice(-1, None)), not _ends_blank(data, lines)
-    if held is not None:
-        yield held
+        paragraphs.number = numbers
+        if len(paragraphs.row) > 1:
+            yield _some(paragraphs, slice(0, -1))
+        pending, in_text = _some(paragraphs, slice(-1, None)), not _ends_blank(data, lines)
+    if pending is not None:
+        yield pending
 
 
 def _some(units: Units, which: slice) -> Units:
@@ -136,9 +136,9 @@ def positions(mask: Array) -> Array:
     n = len(mask) // 8 * 8
     words = np.flatnonzero(mask[:n].view(np.uint64) != 0)
     inside = np.flatnonzero(mask[:n].reshape(-1, 8)[words].ravel())
-    found = words[inside >> 3] * 8 + (inside & 7)
+    offsets = words[inside >> 3] * 8 + (inside & 7)
     tail = np.flatnonzero(mask[n:]) + n
-    return np.concatenate([found, tail]) if len(tail) else found
+    return np.concatenate([offsets, tail]) if len(tail) else offsets
 
 
 def _count(first: Array, rows: Array) -> Array:
@@ -166,19 +166,19 @@ def _paragraphs(data: Array, lines: Units) -> Units:
 def _blank(data: Array, start: Array, end: Array) -> Array:
     """Return a mask of the lines that hold nothing but whitespace, as str.isspace() defines it."""
     blank: Array = start == end
-    left = np.flatnonzero(~blank)
-    at = start[left]
+    pending = np.flatnonzero(~blank)
+    at = start[pending]
     for _ in range(64):  # one step per ASCII whitespace character, over the lines that have one more
         byte = data[at]
         space = (byte <= 32) & ((byte == 32) | ((byte >= 9) & (byte <= 13)) | (byte >= 28))
         # What cannot be the first byte of whitespace decides most lines.
         open_ = space | (byte == 0xC2) | ((byte >= 0xE1) & (byte <= 0xE3))
-        left, at = left[open_], at[open_] + space[open_]
-        done = at == end[left]
-        blank[left[done]] = True
-        left, at = left[~done], at[~done]
+        pending, at = pending[open_], at[open_] + space[open_]
+        done = at == end[pending]
+        blank[pending[done]] = True
+        pending, at = pending[~done], at[~done]
         if not space.any():
             break
-    for k in left.tolist():
+    for k in pending.tolist():
         blank[k] = data[int(start[k]) : int(end[k])].tobytes().decode("utf-8", "replace").isspace()
     return blank

@@ -136,22 +136,22 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         """
         started_s = time.monotonic()
         tasks, executor = tasks_and_executor(self.who, initial_tasks, executor)
-        made = copy.copy(self)
+        workflow = copy.copy(self)
         if tasks:
-            made.input_path = absolute(files_of(tasks))
+            workflow.input_path = absolute(files_of(tasks))
         if self.cache_path is not None:
             os.makedirs(self.cache_path, exist_ok=True)
         with environment(self.env_vars):
-            found = made.find(executor, progress, dict(settings))
+            result = workflow.find(executor, progress, dict(settings))
         identified_s = time.monotonic() - started_s
-        metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
+        metadata: dict[str, Any] = {"num_duplicates": result.n_duplicates, "identification_time": identified_s}
         written, ids = {}, self.ids()
-        if ids is not None and ids.is_asked and found.status != "shard":
+        if ids is not None and ids.is_asked and result.status != "shard":
             written["identification"] = ids.tasks()
             if ids.generator is not None:
                 metadata["id_generator_path"] = ids.generator
         metadata["total_time"] = time.monotonic() - started_s
-        return DocumentedResult(f"{self.kind.name}_deduplication", found, written, metadata)
+        return DocumentedResult(f"{self.kind.name}_deduplication", result, written, metadata)
 
 
 def index_options(where: str, index_path: str | None, against: str | None, append: bool) -> dict[str, Any]:

@@ -49,8 +49,8 @@ class IdFiles:
         """
         if is_bucket(self.folder):
             return True
-        is_there = self.generator is None or os.path.exists(self.generator)
-        return is_there and (self._manifest() is not None or (not n_duplicates and os.path.isdir(self.folder)))
+        has_generator = self.generator is None or os.path.exists(self.generator)
+        return has_generator and (self._manifest() is not None or (not n_duplicates and os.path.isdir(self.folder)))
 
     def _manifest(self) -> Manifest | None:
         from tamis.engine.run.output.directory import RunDir
@@ -84,7 +84,7 @@ class IdFiles:
         if not is_bucket(self.folder):
             os.makedirs(self.folder, exist_ok=True)
         if any(name.endswith(".parquet") for name in os.listdir(duplicates)):
-            made: list[Any] = (
+            parts: list[Any] = (
                 [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
                 if self.id_field is None
                 else [
@@ -95,9 +95,9 @@ class IdFiles:
             # Next to files of the user's: what an earlier call wrote is gone. A bucket has only what Tamis wrote.
             mode = "overwrite" if is_bucket(self.folder) else "append"
             self.forget()
-            made.append(ParquetWriter(self.folder, fields=[self.column], mode=mode))
+            parts.append(ParquetWriter(self.folder, fields=[self.column], mode=mode))
             try:
-                execute(Pipeline(self._name, stages=made), "ids")
+                execute(Pipeline(self._name, stages=parts), "ids")
             except UsageError:
                 self.forget()  # an empty one would say that there are none
                 raise

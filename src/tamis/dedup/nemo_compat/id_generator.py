@@ -69,17 +69,17 @@ class IdGeneratorBase:
     @classmethod
     def from_disk(cls, filepath: str, storage_options: Mapping[str, Any] | None = None) -> Any:
         _local(filepath, storage_options)
-        made = cls()
+        generator = cls()
         try:
             with open(filepath, encoding="utf-8", errors="surrogateescape") as file:
                 about = json.load(file)
-            made = cls(about["next_id"], about["batch_registry"])
-            made.files = [str(path) for path in about.get("files", [])]
+            generator = cls(about["next_id"], about["batch_registry"])
+            generator.files = [str(path) for path in about.get("files", [])]
         except OSError as exc:
             raise UsageError(f"{filepath}: no id generator can be read there: {exc.strerror or exc}") from exc
         except (ValueError, TypeError, KeyError) as exc:
             raise FormatError(f"{filepath} is no id generator that was written to disk: {exc}") from exc
-        return made
+        return generator
 
 
 class IdGenerator(IdGeneratorBase):
@@ -91,13 +91,13 @@ class IdGenerator(IdGeneratorBase):
 
 def of_files(paths: Sequence[str]) -> IdGenerator:
     """Return the generator of ids by file and position for these files."""
-    made = IdGenerator(len(paths) << OFFSET_BITS)
-    made.files = list(paths)
+    generator = IdGenerator(len(paths) << OFFSET_BITS)
+    generator.files = list(paths)
     last = (1 << OFFSET_BITS) - 1
-    made.batch_registry = {
-        made.hash_files(path): (i << OFFSET_BITS, (i << OFFSET_BITS) + last) for i, path in enumerate(paths)
+    generator.batch_registry = {
+        generator.hash_files(path): (i << OFFSET_BITS, (i << OFFSET_BITS) + last) for i, path in enumerate(paths)
     }
-    return made
+    return generator
 
 
 def create_id_generator_actor(filepath: str | None = None, storage_options: Mapping[str, Any] | None = None) -> None:

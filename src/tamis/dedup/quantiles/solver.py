@@ -136,6 +136,7 @@ def decide_mix(step: DecideMix, run: SolverRun) -> None:
             yield np.maximum(at, 0), np.where(at < 0, np.uint32(NO_KEY), key), weight
 
     last[drawn] = smallest_reaching(mine, parts[drawn].reshape(-1, 1), run.room_bytes)[:, 0]
+    _trim(scored, last, whole, round(float(np.dot(epochs, tokens))))
     written, n_copies = np.zeros(len(epochs), np.int64), np.zeros(len(epochs), np.int64)
     table = _table(run, {"file": "<i4", "offset": "<i8", "copies": "<u4"})
     for file, offset, group, draw, weight in scored.positions():
@@ -165,6 +166,21 @@ def decide_mix(step: DecideMix, run: SolverRun) -> None:
             "tokens_written": int(written.sum()),
         }
     )
+
+
+def _trim(scored: _ScoredRecords, last: Array, whole: Array, target: int) -> None:
+    """Leave the last drawn document of a group out where that brings all groups together closer to the target."""
+    total, at_last = 0, np.zeros(len(last), np.int64)
+    for group, draw, weight in scored.draws():
+        copies = whole[group] + (draw.astype(np.int64) <= last[group])
+        total += int((copies * weight).sum())
+        mine = np.flatnonzero(draw.astype(np.int64) == last[group])
+        np.add.at(at_last, group[mine], weight[mine])
+    excess = total - target
+    for g in np.argsort(-at_last, kind="stable").tolist():
+        if 0 < at_last[g] < 2 * excess:
+            excess -= int(at_last[g])
+            last[g] -= 1
 
 
 # -- edges ------------------------------------------------------------------------------------------------------------

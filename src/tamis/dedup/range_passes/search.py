@@ -14,9 +14,9 @@ from tamis.dedup.records import Records
 
 def find_equal(records: Records, key_range: KeyRange) -> Rows:
     """Return the documents of a range that are removed because another one has the same text."""
-    number, kept, size = equal_in_part(records, (key_range.low, key_range.high))
+    number, partners, size = equal_in_part(records, (key_range.low, key_range.high))
     rows = np.empty(len(number), EQUAL)
-    rows["number"], rows["kept"], rows["size"] = number, kept, size
+    rows["number"], rows["kept"], rows["size"] = number, partners, size
     return rows
 
 

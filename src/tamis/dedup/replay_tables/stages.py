@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np
 from tamis.dedup.stages import PositionTableStage, without
 from tamis.formats.scratch.stored_arrays import read_into
-from tamis.stages.base import DropRule
+from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stores.opening import open_input
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
@@ -24,17 +23,26 @@ if TYPE_CHECKING:
 class ReplayDrops(PositionTableStage):
     """Drops what the stage of this name dropped in an earlier pass, for the same rules with the same values.
 
-    `replayed_rules`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
+    `judge`: that stage, which is not run: it knows its rules and what they count in a text, for the report and `tamis
+    why`.
     """
 
     table: str
     name: str = "remembered"
-    replayed_rules: Sequence[DropRule] = ()
+    judge: ProcessingStage[Any, Any] | None = None
     _reasons: list[list[str]] = field(default_factory=list, init=False)
     _has_ids: bool = field(default=False, init=False)
 
     def rules(self) -> list[DropRule]:
-        return list(self.replayed_rules)
+        return self.judge.rules() if self.judge is not None else []
+
+    @property
+    def text_field(self) -> Any:
+        """The field that the replayed stage reads."""
+        return getattr(self.judge, "text_field", None)
+
+    def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
+        return self.judge.find_evidence(rule, text) if self.judge is not None else []
 
     def setup(self, worker_metadata: Any = None) -> None:
         self._reasons = _reasons(self.table)

@@ -23,6 +23,7 @@ from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, ReplayCounts
 from tamis.errors import FormatError
 from tamis.formats.jsonl.record_index import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_files import open_to_write, resolve
 from tamis.stores.urls import path_text
 
@@ -44,7 +45,7 @@ Array = np.ndarray[Any, Any]
 
 def write_tables_of_steps(step: WriteReplayTables, run: SolverRun) -> None:
     """Write the tables of what the steps of the first pass dropped."""
-    run_dir, folder = run.path(os.path.join("keys-0", "_tamis")), run.path(REPLAY_FOLDER)
+    run_dir, folder = run_dir_of(run.path("keys-0")), run.path(REPLAY_FOLDER)
     counts = write_remembered(run_dir, step.labels, folder, run.paths(), step.judges, run.path("known"))
     run.state.replay_counts.write(counts)
 
@@ -55,15 +56,15 @@ def write_remembered(
     folder: str,
     paths: Sequence[str],
     judges: Sequence[str] = (),
-    known: str | None = None,
+    index_path: str | None = None,
 ) -> ReplayCounts:
     """Write tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and quarantined.
 
     `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes.
-    `known`: the folder that gets the offsets of the records of all dropped documents (formats/jsonl/record_index.py),
-    as far as verdicts tell it. Returns how many documents each table has.
+    `index_path`: the folder that gets the offsets of the records of all dropped documents
+    (formats/jsonl/record_index.py), as far as verdicts tell it. Returns how many documents each table has.
     """
-    dropped = None if known is None else DroppedWriter(known)
+    dropped = None if index_path is None else DroppedWriter(index_path)
     tables = [_ReplayTable(os.path.join(folder, str(k))) for k in range(len(labels))]
     number = {label: k for k, label in enumerate(labels)}
     for rows in in_input_order(os.path.join(run_dir, "verdicts"), [*_WANTED, *RECORD_HASH]):
@@ -76,14 +77,16 @@ def write_remembered(
         dropped.close()
     counts = {label: tables[k].close() for label, k in number.items()}
     quarantine = os.path.join(run_dir, "quarantine")
-    return ReplayCounts(counts, _write_aside(quarantine, [*labels, *judges], os.path.join(folder, QUARANTINED), paths))
+    return ReplayCounts(
+        counts, _write_quarantined(quarantine, [*labels, *judges], os.path.join(folder, QUARANTINED), paths)
+    )
 
 
 def _records_of(rows: pa.Table) -> dict[str, Array]:
     """Return the positions of the records of those documents whose hashes were reported."""
-    told = rows.filter(pc.is_valid(rows["record_hi"]))
+    with_hash = rows.filter(pc.is_valid(rows["record_hi"]))
     columns = {"file": "file", "offset": "offset", "record_bytes": "bytes"} | {name: name for name in RECORD_HASH}
-    return {name: told[column].to_numpy() for name, column in columns.items()}
+    return {name: with_hash[column].to_numpy() for name, column in columns.items()}
 
 
 class _ReplayTable:
@@ -101,7 +104,7 @@ class _ReplayTable:
         ids = pc.fill_null(rows["id"].combine_chunks(), "")
         id_sizes = pc.binary_length(ids).to_numpy(zero_copy_only=False).astype(np.int64)
         ends = self._at + np.cumsum(sizes + id_sizes)
-        sizes_told = np.where(rows["value"].is_null().to_numpy(), -1, sizes)
+        value_sizes = np.where(rows["value"].is_null().to_numpy(), -1, sizes)
         rules, limits = rows["rule"].to_pylist(), rows["threshold"].to_pylist()
         reasons = [self._reasons.setdefault(r, len(self._reasons)) for r in zip(rules, limits, strict=True)]
         self._places.add(
@@ -109,7 +112,7 @@ class _ReplayTable:
             offset=rows["offset"].to_numpy(),
             reason=np.array(reasons, np.uint32),
             value_at=ends - sizes - id_sizes,
-            value_bytes=sizes_told,
+            value_bytes=value_sizes,
             id_bytes=np.where(rows["id"].is_null().to_numpy(), -1, id_sizes),
         )
         both = pc.binary_join_element_wise(values, ids, pa.scalar("", values.type))
@@ -131,21 +134,21 @@ def _write_reasons(folder: str, reasons: list[Any]) -> None:
 
 def in_input_order(folder: str, columns: Sequence[str] = _WANTED) -> Iterator[pa.Table]:
     """Yield all verdicts (these columns of them), some at a time, ascending by position, each document once."""
-    found: list[tuple[tuple[int, int], str]] = []
+    parts: list[tuple[tuple[int, int], str]] = []
     names = sorted(n for n in os.listdir(folder) if n.endswith(".parquet")) if os.path.isdir(folder) else []
     for name in names:
         path = os.path.join(folder, name)
         rows = _read(path, ["file", "offset"])
         if len(rows):
             first = rows.take(pc.sort_indices(rows, [("file", "ascending"), ("offset", "ascending")])[:1])
-            found.append(((first["file"][0].as_py(), first["offset"][0].as_py()), path))
-    found.sort()
+            parts.append(((first["file"][0].as_py(), first["offset"][0].as_py()), path))
+    parts.sort()
     waiting: pa.Table | None = None
-    for i, (_, path) in enumerate(found):
+    for i, (_, path) in enumerate(parts):
         rows = _read(path, list(columns))
         rows = rows if waiting is None else pa.concat_tables([waiting, rows])
         rows = _sorted(rows)
-        following = found[i + 1][0] if i + 1 < len(found) else None
+        following = parts[i + 1][0] if i + 1 < len(parts) else None
         n = len(rows) if following is None else _n_before(rows, following)
         yield rows.slice(0, n)
         waiting = rows.slice(n) if n < len(rows) else None
@@ -175,10 +178,10 @@ def _n_before(rows: pa.Table, place: tuple[int, int]) -> int:
     return int(np.count_nonzero((file < place[0]) | ((file == place[0]) & (offset < place[1]))))
 
 
-def _write_aside(quarantine: str, labels: Sequence[str], folder: str, paths: Sequence[str]) -> int:
+def _write_quarantined(quarantine: str, labels: Sequence[str], folder: str, paths: Sequence[str]) -> int:
     """Write the locations of the documents on which one of these stages failed. A limit ends a run with many."""
     number = {path_text(p): i for i, p in enumerate(paths)}
-    found: dict[tuple[int, int], str] = {}
+    tables: dict[tuple[int, int], str] = {}
     for name in sorted(os.listdir(quarantine)) if os.path.isdir(quarantine) else []:
         if name.endswith(".jsonl"):
             with open(os.path.join(quarantine, name), encoding="utf-8", errors="replace") as lines:
@@ -186,12 +189,12 @@ def _write_aside(quarantine: str, labels: Sequence[str], folder: str, paths: Seq
                     entry = json.loads(line)
                     file = number.get(path_text(entry["file"]))
                     if entry["n"] and entry["stage"] in labels and file is not None:
-                        found[file, int(entry["offset"])] = f"stage {entry['stage']!r}: {entry['reason']}"
+                        tables[file, int(entry["offset"])] = f"stage {entry['stage']!r}: {entry['reason']}"
     table = PositionTable(folder, {"file": "<i4", "offset": "<i8", "reason": "<u4"})
-    places = sorted(found)
+    places = sorted(tables)
     if places:
         at = np.array(places, np.int64)
         table.add(file=at[:, 0], offset=at[:, 1], reason=np.arange(len(at)))
-    _write_reasons(folder, [found[p] for p in places])
+    _write_reasons(folder, [tables[p] for p in places])
     table.close()
     return len(places)

@@ -28,7 +28,7 @@ def duplicates_in_cluster(
 
     `order`: rows, best first; `read(rows)`: vectors.
     """
-    kept = _Kept(read, room_rows, products)
+    survivors = _Survivors(read, room_rows, products)
     gone: list[NDArray[np.int64]] = []
     partner: list[NDArray[np.int64]] = []
     likeness: list[NDArray[np.float32]] = []
@@ -37,29 +37,29 @@ def duplicates_in_cluster(
         x = read(rows)
         best = np.full(len(rows), -np.inf, np.float32)
         of = np.full(len(rows), -1, np.int64)
-        for numbers, vectors in kept.blocks():
+        for numbers, vectors in survivors.blocks():
             at, top = products.best(x, vectors)
             better = top > best
             best[better], of[better] = top[better], numbers[at[better]]
-        left = np.flatnonzero(best < threshold)
+        pending = np.flatnonzero(best < threshold)
         stays = np.ones(len(rows), bool)
         stays[best >= threshold] = False
-        inside = products.inside(x[left]) if len(left) else np.empty((0, 0), np.float32)
+        inside = products.inside(x[pending]) if len(pending) else np.empty((0, 0), np.float32)
         close = np.tril(inside >= threshold, -1)
         for i in np.flatnonzero(close.any(axis=1)).tolist():
-            earlier = np.flatnonzero(close[i] & stays[left])
+            earlier = np.flatnonzero(close[i] & stays[pending])
             if len(earlier):
                 j = int(earlier[inside[i, earlier].argmax()])
-                stays[left[i]] = False
-                best[left[i]], of[left[i]] = inside[i, j], rows[left[j]]
+                stays[pending[i]] = False
+                best[pending[i]], of[pending[i]] = inside[i, j], rows[pending[j]]
         gone.append(rows[~stays])
         partner.append(of[~stays])
         likeness.append(best[~stays])
-        kept.add(rows[stays], x[stays])
+        survivors.add(rows[stays], x[stays])
     return np.concatenate(gone), np.concatenate(partner), np.concatenate(likeness)
 
 
-class _Kept:
+class _Survivors:
     """Vectors that stay, in blocks of KEPT_BLOCK; those that do not fit are read again when they are needed."""
 
     def __init__(self, read: Read, room_rows: int, products: Products) -> None:

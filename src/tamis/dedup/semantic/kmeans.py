@@ -84,8 +84,8 @@ def fit(
         sums = np.zeros(centroids.shape, np.float64)
         counts = np.zeros(len(centroids), np.int64)
         total = 0.0
-        held = products.hold(centroids)
-        for of_block, n, lost in sample.map(lambda _, x: _gathered(x, len(centroids), held, products)):  # noqa: B023
+        held_centroids = products.hold(centroids)
+        for of_block, n, lost in sample.map(lambda _, x: _gathered(x, len(centroids), held_centroids, products)):  # noqa: B023
             sums += of_block
             counts += n
             total += lost
@@ -101,19 +101,19 @@ def fit(
     return centroids
 
 
-def nearest(x: Floats, held: Any, products: Products = CPU) -> tuple[NDArray[np.int64], Floats]:
+def nearest(x: Floats, held_centroids: Any, products: Products = CPU) -> tuple[NDArray[np.int64], Floats]:
     """Return the cluster of each row, and its distance (1 - cosine) to that centroid.
 
-    `held`: the centroids (products.hold).
+    `held_centroids`: the centroids, as `products.hold` returns them.
     """
-    at, likeness = products.best(x, held)
+    at, likeness = products.best(x, held_centroids)
     return at, (1.0 - likeness).astype(np.float32)
 
 
 def _gathered(
-    x: Floats, n_clusters: int, held: Any, products: Products
+    x: Floats, n_clusters: int, held_centroids: Any, products: Products
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-    at, distance = nearest(x, held, products)
+    at, distance = nearest(x, held_centroids, products)
     order = np.argsort(at, kind="stable")
     counts = np.bincount(at, minlength=n_clusters)
     used = np.flatnonzero(counts)
@@ -134,11 +134,11 @@ def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
     fresh = sample.rows(chosen)
     distance = np.full(sample.n_rows, np.inf)
     for turn in range(1, _ROUNDS + 1):
-        held = products.hold(fresh)
-        parts = sample.map(lambda start, x: (start, 1.0 - products.best(x, held)[1]))  # noqa: B023 - used within the turn
-        for start, found in parts:
-            here = slice(start, start + len(found))
-            distance[here] = np.minimum(distance[here], np.maximum(found, 0.0))
+        held_seeds = products.hold(fresh)
+        parts = sample.map(lambda start, x: (start, 1.0 - products.best(x, held_seeds)[1]))  # noqa: B023 - used within the turn
+        for start, result in parts:
+            here = slice(start, start + len(result))
+            distance[here] = np.minimum(distance[here], np.maximum(result, 0.0))
         total = distance.sum()
         if total <= 0:
             break
@@ -159,8 +159,8 @@ def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Pr
         more = np.argsort(uniform(np.arange(sample.n_rows), seed - 1), kind="stable")[:missing]
         return np.concatenate([candidates, sample.rows(np.sort(more))]) if missing else candidates
     weight = np.zeros(len(candidates), np.int64)
-    held = products.hold(candidates)
-    for n in sample.map(lambda _, x: np.bincount(products.best(x, held)[0], minlength=len(candidates))):
+    held_candidates = products.hold(candidates)
+    for n in sample.map(lambda _, x: np.bincount(products.best(x, held_candidates)[0], minlength=len(candidates))):
         weight += n
     draws = uniform(np.arange(k), seed + 1000)
     chosen = [int(weight.argmax())]

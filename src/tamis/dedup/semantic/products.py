@@ -29,7 +29,7 @@ class Products(Protocol):
     def hold(self, vectors: Floats) -> Any:
         """Move vectors to where products are computed, for many calls of `best`."""
 
-    def best(self, x: Floats, held: Any) -> tuple[NDArray[np.int64], Floats]:
+    def best(self, x: Floats, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
         """Return, for each row, the vector that it resembles most, and the cosine."""
 
     def inside(self, x: Floats) -> Floats:
@@ -42,14 +42,14 @@ class OnCpu:
     def hold(self, vectors: Floats) -> Any:
         return vectors
 
-    def best(self, x: Floats, held: Any) -> tuple[NDArray[np.int64], Floats]:
-        likeness = x @ held.T
+    def best(self, x: Floats, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
+        likeness = x @ held_rows.T
         at = likeness.argmax(axis=1)
         return at, likeness[np.arange(len(x)), at]
 
     def inside(self, x: Floats) -> Floats:
-        made: Floats = x @ x.T
-        return made
+        product: Floats = x @ x.T
+        return product
 
 
 CPU = OnCpu()
@@ -74,17 +74,19 @@ class OnTorch:
     def hold(self, vectors: Floats) -> Any:
         return self._torch.from_numpy(np.ascontiguousarray(vectors)).to(self._device)
 
-    def best(self, x: Floats, held: Any) -> tuple[NDArray[np.int64], Floats]:
+    def best(self, x: Floats, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
         with self._torch.inference_mode():
-            likeness = self.hold(x) @ (held if isinstance(held, self._torch.Tensor) else self.hold(held)).T
+            likeness = (
+                self.hold(x) @ (held_rows if isinstance(held_rows, self._torch.Tensor) else self.hold(held_rows)).T
+            )
             top, at = likeness.max(dim=1)
             return at.cpu().numpy(), top.cpu().numpy()
 
     def inside(self, x: Floats) -> Floats:
         with self._torch.inference_mode():
             own = self.hold(x)
-            made: Floats = (own @ own.T).cpu().numpy()
-            return made
+            product: Floats = (own @ own.T).cpu().numpy()
+            return product
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def choose(
     if backend == "gpu":
         if not n_gpus:
             raise UsageError("--backend gpu: this machine has no GPU; use --backend cpu, or auto")
-        return Choice(_made(make), "as asked for")
+        return Choice(_make_or_refuse(make), "as asked for")
     if not n_gpus:
         return Choice(CPU, "there is no GPU")
     if room_bytes < HOST_BYTES:
@@ -123,7 +125,7 @@ def choose(
             CPU, f"starting a GPU takes {HOST_BYTES / 1e9:.0f} GB of memory, and there are {room_bytes / 1e9:.1f}"
         )
     try:
-        gpu = _made(make)
+        gpu = _make_or_refuse(make)
     except UsageError as exc:
         return Choice(CPU, f"the GPU cannot be used ({exc})")
     seconds = {p.name: _seconds(p, dimension, clock) for p in (CPU, gpu)}
@@ -132,7 +134,7 @@ def choose(
     return Choice(fast, f"measured: {times:.1f} times as fast as the {slow.name} here")
 
 
-def _made(make: Callable[[], Products]) -> Products:
+def _make_or_refuse(make: Callable[[], Products]) -> Products:
     try:
         return make()
     except (ImportError, RuntimeError, MemoryError, OSError) as exc:
@@ -150,8 +152,8 @@ def _seconds(products: Products, dimension: int, clock: Callable[[], float]) -> 
     """
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((n, dimension), np.float32) for n in _TRIED)
-    held = products.hold(y)
-    products.best(x, held)
+    held_rows = products.hold(y)
+    products.best(x, held_rows)
     began = clock()
-    products.best(x, held)
+    products.best(x, held_rows)
     return clock() - began

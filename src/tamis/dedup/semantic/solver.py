@@ -41,12 +41,12 @@ Say = Callable[[str], Callable[[float], None]]
 def compare_vectors(step: CompareVectors, run: SolverRun) -> None:
     """Decide which documents with similar vectors are removed."""
     records = Records(run.task.records)
-    found = run.decisions(records)
-    run.conclude(records, found, semantic_duplicates(records, found, step, run))
+    decisions = run.decisions(records)
+    run.conclude(records, decisions, semantic_duplicates(records, decisions, step, run))
 
 
-def semantic_duplicates(records: Records, found: DecisionFiles, step: CompareVectors, run: SolverRun) -> Summary:
-    """Add the documents to be removed to `found` and return facts for the summary."""
+def semantic_duplicates(records: Records, decisions: DecisionFiles, step: CompareVectors, run: SolverRun) -> Summary:
+    """Add the documents to be removed to `decisions` and return facts for the summary."""
     room_bytes, say = run.room_bytes, run.progress
     work = run.path("clusters")
     os.makedirs(work, exist_ok=True)
@@ -58,11 +58,11 @@ def semantic_duplicates(records: Records, found: DecisionFiles, step: CompareVec
     options = Options(n_clusters, step.max_iter, step.tol, step.seed, step.init, step.oversampling)
     chosen = _backend(step, run, dimension)
     products = chosen.products
-    told: Summary = {"backend": products.name, "backend_why": chosen.why}
+    summary: Summary = {"backend": products.name, "backend_why": chosen.why}
     fraction = step.fit_data_fraction
     n_sample, n_vectors = _write_sample(records, os.path.join(work, "sample.f32"), dimension, fraction, options)
     if not n_vectors:
-        return {"n_clusters": 0, "dimension": dimension, **told}
+        return {"n_clusters": 0, "dimension": dimension, **summary}
     if not n_sample:
         raise UsageError(nothing_to_fit(fraction, n_vectors))
     threads = n_threads if products.name == "cpu" else 1  # one GPU: threads would only wait for each other
@@ -80,7 +80,7 @@ def semantic_duplicates(records: Records, found: DecisionFiles, step: CompareVec
     _distribute(records, groups, dimension, nearest_of, spilled)
     done = 0
     for g in range(int(groups.max()) + 1):
-        done += _decide_group(spilled, g, dimension, found, step, room_bytes // 3, products)
+        done += _decide_group(spilled, g, dimension, decisions, step, room_bytes // 3, products)
         say("pairs")(done / max(1, int(sizes.sum())))
     shutil.rmtree(work)
     return {
@@ -88,7 +88,7 @@ def semantic_duplicates(records: Records, found: DecisionFiles, step: CompareVec
         "dimension": dimension,
         "n_sample": n_sample,
         "largest_cluster": int(sizes.max()),
-        **told,
+        **summary,
     }
 
 
@@ -153,8 +153,8 @@ def _write_sample(
     records: Records, path: str, dimension: int, fraction: float | None, options: Options
 ) -> tuple[int, int]:
     """Write the vectors that clusters are made from; return their number, and that of all vectors."""
-    wanted = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
-    share = float(fraction) if fraction is not None else min(1.0, wanted / max(1, len(records)))
+    n_rows = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
+    share = float(fraction) if fraction is not None else min(1.0, n_rows / max(1, len(records)))
     n = n_vectors = 0
     with open(path, "wb") as file:
         for first, x, there, _ in fixed_blocks(records, dimension):
@@ -173,9 +173,9 @@ def _assign(
     products: Products,
 ) -> NDArray[np.int64]:
     """Write the cluster (bucket 0) and the distance (1) of every document; return the sizes of the clusters."""
-    sizes, held = np.zeros(len(centroids), np.int64), products.hold(centroids)
+    sizes, held_centroids = np.zeros(len(centroids), np.int64), products.hold(centroids)
     for first, x, there, _ in fixed_blocks(records, dimension):
-        at, distance = nearest(x, held, products)
+        at, distance = nearest(x, held_centroids, products)
         sizes += np.bincount(at[there], minlength=len(centroids))
         nearest_of.add(0, at.astype("<u4"))
         nearest_of.add(1, distance.astype("<f4"))
@@ -189,12 +189,12 @@ def _groups(sizes: NDArray[np.int64], row_bytes: int, room_bytes: int) -> NDArra
     Neighbouring clusters share a group as long as they fit; one that does not fit is alone.
     """
     group = np.zeros(len(sizes), np.int64)
-    held = at = 0
+    n_grouped = at = 0
     for cluster, n in enumerate((sizes * row_bytes).tolist()):
-        if held and held + n > room_bytes:
-            at, held = at + 1, 0
+        if n_grouped and n_grouped + n > room_bytes:
+            at, n_grouped = at + 1, 0
         group[cluster] = at
-        held += n
+        n_grouped += n
     return group
 
 
@@ -219,15 +219,15 @@ def _decide_group(
     spilled: Spilled,
     group: int,
     dimension: int,
-    found: DecisionFiles,
+    decisions: DecisionFiles,
     step: CompareVectors,
     room_bytes: int,
     products: Products,
 ) -> int:
     meta = spilled.read(2 * group + 1, _META)
     vectors = Blocks(spilled.as_file(2 * group), dimension)
-    held = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
-    read = vectors.rows if held is None else held.__getitem__
+    in_memory = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
+    read = vectors.rows if in_memory is None else in_memory.__getitem__
     room_rows = room_bytes // (4 * dimension)
     by_cluster = np.argsort(meta["cluster"], kind="stable")
     cuts = np.flatnonzero(np.diff(meta["cluster"][by_cluster])) + 1
@@ -235,12 +235,12 @@ def _decide_group(
         if len(rows) < 2:
             continue
         order = rows[_order(meta[rows], step.which_to_keep, step.order_seed)]
-        gone, kept, likeness = duplicates_in_cluster(
+        gone, partners, likeness = duplicates_in_cluster(
             order, read, least_cosine(step.eps), step.pairwise_batch_size, room_rows, products
         )
         if len(gone):
-            _, back, n = np.unique(kept, return_inverse=True, return_counts=True)
-            found.add(meta["number"][gone], meta["number"][kept], likeness, n[back] + 1)
+            _, back, n = np.unique(partners, return_inverse=True, return_counts=True)
+            decisions.add(meta["number"][gone], meta["number"][partners], likeness, n[back] + 1)
     return len(meta)
 
 

@@ -36,6 +36,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 _log = logging.getLogger("tamis.semantic")
 L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
 SCORE, PARTNER = "cosine_sim_score", "max_id"
+CENTROIDS = "kmeans_centroids.npy"
 _ALL = 1 << 40
 _OWN_PART = re.compile(r"part-[0-9]{5,}\.parquet")
 _MADE_OF = b"tamis.pairs"  # in the metadata of a table of duplicates: the files that it was made of
@@ -46,7 +47,8 @@ _OWN_PAIRS = re.compile(r"cluster_[0-9]+\.parquet")
 class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     """Clusters of the embeddings in some Parquet files (spherical k-means), written cluster by cluster.
 
-    `max_samples_per_batch`: how many are read, assigned and written at a time. `verbose` logs what was done.
+    `cache_path`: a folder for temporary files, which gets `kmeans_centroids.npy`. `max_samples_per_batch`: how many are
+    read, assigned and written at a time. `verbose` logs what was done.
     """
 
     id_field: str
@@ -61,7 +63,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     tol: float = 0.0001
     random_state: int = 42
     init: str = "k-means||"
-    n_init: int = 1
+    n_init: int | str = 1
     oversampling_factor: float = 2.0
     max_samples_per_batch: int = 1 << 15
     fit_data_fraction: float | None = None
@@ -79,7 +81,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         for name, low in (("n_clusters", 1), ("max_iter", 1), ("max_samples_per_batch", 1), ("random_state", 0)):
             check_integer(getattr(self, name), f"KMeansStage: {name}", low)
         check_optional_integer(self.embedding_dim, "KMeansStage: embedding_dim")
-        if self.n_init != 1:
+        if self.n_init not in (1, "auto"):
             raise UsageError(
                 "KMeansStage: n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1"
             )
@@ -92,8 +94,10 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         options = Options(
             self.n_clusters, self.max_iter, self.tol, self.random_state, self.init, self.oversampling_factor
         )
-        made: list[str] = []
+        paths: list[str] = []
         earlier = self._earlier(task.data)
+        if self.cache_path is not None:
+            os.makedirs(self.cache_path, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.cache_path) as folder:
             sample = os.path.join(folder, "sample.f32")
             dimension = n = n_vectors = 0
@@ -120,6 +124,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             if not os.path.getsize(sample):
                 raise UsageError(f"KMeansStage: {nothing_to_fit(self.fit_data_fraction, n_vectors)}")
             centroids = fit(Blocks(sample, dimension), options, lambda _: None)
+        if self.cache_path is not None:
+            self._keep_centroids(np.asarray(centroids, np.float32))
         for path in earlier:
             files.remove(path)
             with contextlib.suppress(OSError):  # not empty yet
@@ -130,19 +136,25 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             if not has.any():
                 continue
             at, distance = nearest(x, centroids)
-            made += self._write(table, number, at, np.asarray(distance), has)
+            paths += self._write(table, number, at, np.asarray(distance), has)
         if self.verbose:
-            _log.info("%s: %d documents in %d clusters, %d files", self.name, n, self.n_clusters, len(made))
-        return FileGroupTask(task.dataset_name, made)
+            _log.info("%s: %d documents in %d clusters, %d files", self.name, n, self.n_clusters, len(paths))
+        return FileGroupTask(task.dataset_name, paths)
+
+    def _keep_centroids(self, centroids: Any) -> None:
+        """Write the centroids to `cache_path`, one row each; number `k` is that of `centroid=k`."""
+        data = io.BytesIO()
+        np.save(data, centroids, allow_pickle=False)
+        files.write_bytes(os.path.join(str(self.cache_path), CENTROIDS), data.getvalue())
 
     def _earlier(self, read: Sequence[str]) -> list[str]:
         """Return clusters that an earlier call wrote to the same folder, which the next stage would read, too.
 
         UsageError where a file is not of this stage, or is one of those that are to be read.
         """
-        found = sorted(glob.glob(os.path.join(glob.escape(self.output_path), "centroid=*", "*.parquet")))
+        paths = sorted(glob.glob(os.path.join(glob.escape(self.output_path), "centroid=*", "*.parquet")))
         own_input = {os.path.abspath(path) for path in read}
-        for path in found:
+        for path in paths:
             is_own = _OWN_PART.fullmatch(os.path.basename(path)) and _has_columns(path, {L2, COSINE})
             if path in own_input or not is_own:
                 why = "is read as input" if path in own_input else "is not a file of this stage"
@@ -150,7 +162,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
                     f"KMeansStage: {path} would be taken for a part of the clusters, and {why}; give another "
                     "output_path"
                 )
-        return found
+        return paths
 
     def _tables(self, paths: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
         for path in paths:
@@ -170,20 +182,20 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
         `distance` is 1 - cosine; for unit vectors l2 follows from it.
         """
-        made = []
+        paths = []
         for cluster in np.unique(at[has]).tolist():
             rows = np.flatnonzero(has & (at == cluster))
             part = table.take(pa.array(rows))
             cosine = np.maximum(distance[rows].astype(np.float64), 0.0)
             part = part.append_column(L2, pa.array(np.sqrt(2 * cosine))).append_column(COSINE, pa.array(cosine))
-            made.append(
+            paths.append(
                 _write(
                     part,
                     os.path.join(self.output_path, f"centroid={cluster}", f"part-{number:05d}.parquet"),
                     self.write_kwargs,
                 )
             )
-        return made
+        return paths
 
 
 @dataclass(repr=False)
@@ -206,7 +218,7 @@ class KMeansStage(CompositeStage[EmptyTask, FileGroupTask]):
     tol: float = 0.0001
     random_state: int = 42
     init: str = "k-means||"
-    n_init: int = 1
+    n_init: int | str = 1
     oversampling_factor: float = 2.0
     max_samples_per_batch: int = 1 << 15
     fit_data_fraction: float | None = None
@@ -265,19 +277,19 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
             raise UsageError(
                 f"PairwiseStage: {self.input_path} has no folders centroid=...; give the output of KMeansStage"
             )
-        made = []
+        tasks = []
         for folder in folders:
             at = os.path.join(self.input_path, folder)
             group = FileGroupTask("", sorted(os.path.join(at, n) for n in os.listdir(at) if n.endswith(".parquet")))
             group._metadata["centroid"] = folder.removeprefix("centroid=")
-            made.append(group)
+            tasks.append(group)
         if self._pairs is not None and os.path.isdir(self._pairs):
-            now = {f"cluster_{group._metadata['centroid']}.parquet" for group in made}
+            now = {f"cluster_{group._metadata['centroid']}.parquet" for group in tasks}
             for name in os.listdir(self._pairs):
                 path = os.path.join(self._pairs, name)
                 if _OWN_PAIRS.fullmatch(name) and name not in now and _has_columns(path, {"id", PARTNER, SCORE}):
                     files.remove(path)
-        return made
+        return tasks
 
 
 @dataclass(repr=False)
@@ -311,13 +323,15 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
         )
         likeness, of = pairwise_cosine_similarity_batched(x, self.pairwise_batch_size)
         ids = table.column(self.id_field).combine_chunks()
-        made = pa.table({"id": ids, PARTNER: ids.take(pa.array(of)), SCORE: pa.array(np.asarray(likeness, np.float32))})
+        pairs = pa.table(
+            {"id": ids, PARTNER: ids.take(pa.array(of)), SCORE: pa.array(np.asarray(likeness, np.float32))}
+        )
         if self.verbose:
             _log.info(
-                "%s: %d documents, the nearest two at %.4f", self.name, len(made), float(max(likeness, default=0.0))
+                "%s: %d documents, the nearest two at %.4f", self.name, len(pairs), float(max(likeness, default=0.0))
             )
         path = os.path.join(self.output_path, f"cluster_{task._metadata.get('centroid', task.task_id)}.parquet")
-        return FileGroupTask(task.dataset_name, [_write(made, path, self.write_kwargs)])
+        return FileGroupTask(task.dataset_name, [_write(pairs, path, self.write_kwargs)])
 
     def _order(self, table: pa.Table) -> np.ndarray[Any, Any]:
         """Return the positions, preferred ones first; of equals the one with the smaller id."""
@@ -365,8 +379,8 @@ class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
     name: str = "pairwise_stage"
 
     def __post_init__(self) -> None:
-        if self.sim_metric != "cosine":
-            raise UsageError(f"PairwiseStage: sim_metric must be 'cosine', got {self.sim_metric!r}")
+        if self.sim_metric not in ("cosine", "l2"):  # of unit vectors both give the same order
+            raise UsageError(f"PairwiseStage: sim_metric must be 'cosine' or 'l2', got {self.sim_metric!r}")
         if self.which_to_keep not in ("hard", "easy", "random"):
             raise UsageError(f"PairwiseStage: which_to_keep must be hard, easy or random, got {self.which_to_keep!r}")
         self.decompose()
@@ -423,19 +437,19 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
     def process_batch(self, tasks: list[FileGroupTask]) -> list[FileGroupTask]:
         paths = [p for task in tasks for p in task.data]
-        found = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in paths])
-        found = found.filter(pc.greater_equal(found.column(SCORE), least_cosine(self.eps))).sort_by("id")
+        pairs = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in paths])
+        pairs = pairs.filter(pc.greater_equal(pairs.column(SCORE), least_cosine(self.eps))).sort_by("id")
         if self.verbose:
-            _log.info("%s: %d duplicates in %d files", self.name, len(found), len(paths))
+            _log.info("%s: %d duplicates in %d files", self.name, len(pairs), len(paths))
         settings = dict(self.write_kwargs or {})
         if self._num_row_groups_hint is not None:
-            settings.setdefault("row_group_size", max(1, -(-len(found) // self._num_row_groups_hint)))
+            settings.setdefault("row_group_size", max(1, -(-len(pairs) // self._num_row_groups_hint)))
         name = FileGroupTask("", paths).task_id
         path = os.path.join(os.path.abspath(self.output_path), f"duplicates-{name}.parquet")
         made_of = [os.path.abspath(p) for p in paths]
         self._forget(path, made_of)
-        found = found.replace_schema_metadata({**(found.schema.metadata or {}), _MADE_OF: json.dumps(made_of)})
-        return [FileGroupTask("", [_write(found, path, settings)])]
+        pairs = pairs.replace_schema_metadata({**(pairs.schema.metadata or {}), _MADE_OF: json.dumps(made_of)})
+        return [FileGroupTask("", [_write(pairs, path, settings)])]
 
     def _forget(self, path: str, made_of: Sequence[str]) -> None:
         """Remove the tables that earlier calls made of some of the same pairs, or of pairs that no longer exist.
@@ -446,12 +460,12 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         folders = {os.path.dirname(p) for p in made_of}
         for other in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "duplicates-*.parquet")):
             try:
-                told = (pq.read_schema(other).metadata or {}).get(_MADE_OF, b"[]")
+                recorded = (pq.read_schema(other).metadata or {}).get(_MADE_OF, b"[]")
             except (pa.ArrowException, OSError):  # none of ours
                 continue
-            theirs = set(json.loads(told)) if other != path else set()
-            are_gone = theirs and all(os.path.dirname(p) in folders and not os.path.exists(p) for p in theirs)
-            if theirs & set(made_of) or are_gone:
+            theirs = set(json.loads(recorded)) if other != path else set()
+            are_missing = theirs and all(os.path.dirname(p) in folders and not os.path.exists(p) for p in theirs)
+            if theirs & set(made_of) or are_missing:
                 files.remove(other)
 
 
@@ -479,8 +493,8 @@ def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
 
     `memory_map` is honoured by KMeansStage, and changes nothing elsewhere.
     """
-    given = {k: v for k, v in (read_kwargs or {}).items() if k != "memory_map"}
-    if read_options(who, given)[1] is not None:
+    options = {k: v for k, v in (read_kwargs or {}).items() if k != "memory_map"}
+    if read_options(who, options)[1] is not None:
         raise UsageError(f"{who}: read_kwargs: columns is refused; the stage reads those that its own parameters name")
 
 

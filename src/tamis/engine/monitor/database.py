@@ -256,7 +256,7 @@ class RunDatabase:
             return
         self._hangs = False
         self._writer = threading.Thread(
-            target=self._write, args=(self._taken(now), now), name="tamis-observe", daemon=True
+            target=self._write, args=(self._take_groups(now), now), name="tamis-observe", daemon=True
         )
         self._writer.start()
 
@@ -280,13 +280,13 @@ class RunDatabase:
         """Write what is known, and wait for it."""
         self._wait()
         now = time.monotonic()
-        self._write(self._taken(now), now)
+        self._write(self._take_groups(now), now)
 
     def _wait(self) -> None:
         if self._writer is not None:
             self._writer.join()
 
-    def _taken(self, now: float) -> list[_Group]:
+    def _take_groups(self, now: float) -> list[_Group]:
         self._flushed_s = now
         taken, self._pending, self._n_pending = [*self._again, *self._pending], [], 0
         self._again = []

@@ -26,7 +26,7 @@ class GpuUse:
         self._is_warm = False
         self._n_warm: Counter[int] = Counter()  # by device: looks since then
         self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
-        self._told: dict[str, Any] = {}
+        self._reported: dict[str, Any] = {}
 
     def sample(self, gpus: Sequence[GpuSample], s: Supervisor) -> None:
         """Count samples from the first units of the GPU workers (loading is no waiting) until no work is left.
@@ -59,15 +59,15 @@ class GpuUse:
 
     def changed(self) -> dict[str, Any] | None:
         """Return the busy share of each device and the counts if they differ from the last report, else None."""
-        told: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         if self._busy:
-            told["busy"] = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
+            figures["busy"] = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
         if self._busy or any(self._counts.values()):
-            told |= {"out_of_memory": self._counts[OUT_OF_DEVICE_MEMORY], "cut": self._counts[CUT_TO_FIT]}
-        if told == self._told:
+            figures |= {"out_of_memory": self._counts[OUT_OF_DEVICE_MEMORY], "cut": self._counts[CUT_TO_FIT]}
+        if figures == self._reported:
             return None
-        self._told = told
-        return told
+        self._reported = figures
+        return figures
 
 
 def _all_warm(done: Sequence[int], n_planned: int) -> bool:

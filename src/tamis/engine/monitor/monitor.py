@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -18,15 +18,14 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.gpu_use import GpuUse
-from tamis.engine.monitor.node_rows import NodeRows
-from tamis.engine.monitor.partition_map import Cells
+from tamis.engine.monitor.partition_map import Cells, expected_partitions
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCost, StageCosts
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuSample, GpuSource, find_gpus
 from tamis.memory.machine import MachineReader, folder_bytes, free_bytes
@@ -124,7 +123,9 @@ class Monitor:
         self._progress_s = time.monotonic()
         if len(supervisor.queue.cursor.files):
             kinds = self._place.kinds
-            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is PieceKind.BYTES, supervisor.queue.cursor.done)
+            n_cells = expected_partitions(self._place.sizes, kinds, supervisor.config.max_block_bytes)
+            is_plain = [kind is PieceKind.BYTES for kind in kinds]
+            self._cells = Cells(self._place.sizes, is_plain.__getitem__, supervisor.queue.cursor.done, n_cells)
             self._db.clear("cells")
             self._bad_shares = {}
 
@@ -200,12 +201,12 @@ class Monitor:
 
     def _sample_processes(self, at: float, s: Supervisor, workers: Workers) -> dict[int, int]:
         """Write a row for each process; return the memory of the workers among them."""
-        known = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
-        rows = self._tree.sample(workers.pids(), known)
+        by_id = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
+        rows = self._tree.sample(workers.pids(), by_id)
         for row in rows:
             self._db.put("processes", at=at, **row)
         if workers.is_remote:
-            return {worker: used_bytes for worker, (_, used_bytes) in known.items()}
+            return {worker: used_bytes for worker, (_, used_bytes) in by_id.items()}
         return {row["worker"]: row["pss_bytes"] for row in rows if row["role"] == "worker"}
 
     def _count_rules(self, books: Sequence[Ledger]) -> None:
@@ -238,14 +239,14 @@ class Monitor:
         if self._gpus is not None:
             self._seen_gpus = self._gpus.sample()
             self._use.sample(self._seen_gpus, s)
-        if (told := self._use.changed()) is not None:
-            self._db.about({"gpu": told})
+        if (figures := self._use.changed()) is not None:
+            self._db.about({"gpu": figures})
         for gpu in self._seen_gpus:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 
     def _about_gpu(self, gpu: GpuSample) -> dict[str, Any]:
-        known = {name: value for name, value in vars(gpu).items() if name != "processes"}
-        return {**known, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
+        values = {name: value for name, value in vars(gpu).items() if name != "processes"}
+        return {**values, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
 
     def _draw_cells(self, s: Supervisor) -> None:
         if self._cells is None:
@@ -302,3 +303,47 @@ class Monitor:
     def close(self) -> None:
         if self._gpus is not None:
             self._gpus.close()
+
+
+Row = tuple[int, str, float, int, int, int, int, int, int, int, int]
+
+
+class NodeRows:
+    """Keeps what a node that is gone was; a run on one machine has none."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Row] = {}
+        self._earlier: Counter[int] = Counter()  # units that nodes did under supervisors before this one
+        self._seen: dict[int, int] = {}
+
+    def sample(self, at: float, s: Supervisor) -> list[Row]:
+        """Return the rows of the table `nodes` that have changed or may have."""
+        rows: list[Row] = []
+        for node in s.pool.nodes.values():
+            if not node.name:
+                continue
+            if node.n_units < self._seen.get(node.id, 0):  # another supervisor counts from 0
+                self._earlier[node.id] += self._seen[node.id]
+            self._seen[node.id] = node.n_units
+            before = self._last.get(node.id)
+            peak = max(node.used_bytes, before[8] if before is not None else 0)
+            rows.append(
+                (
+                    node.id,
+                    node.name,
+                    at,
+                    1,
+                    len(node.workers),
+                    node.n_busy,
+                    self._earlier[node.id] + node.n_units,
+                    node.used_bytes,
+                    peak,
+                    node.config.budget_bytes,
+                    int(node.pressure.level),
+                )
+            )
+        for number, row in self._last.items():
+            if number not in s.pool.nodes and row[3]:
+                rows.append((*row[:3], 0, 0, 0, row[6], 0, *row[8:]))
+        self._last.update({row[0]: row for row in rows})
+        return rows

@@ -15,11 +15,27 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tamis.engine.supervisor.coverage import Coverage, Intervals
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
 MAX_CELLS = 1000
+_EXPANSION = 4  # decoded bytes of a compressed file, by those on disk
 Row = tuple[int, int, int, int, int, int, int, int]
 Range = tuple[float, float]
+
+
+def expected_partitions(sizes: Sequence[int], kinds: Sequence[PieceKind], block_bytes: int) -> int:
+    """Return the number of cells: one for each partition that is expected, at most MAX_CELLS.
+
+    >>> expected_partitions([100, 30], [PieceKind.BYTES, PieceKind.STREAM], 40)
+    6
+    """
+    n = 0
+    for size, kind in zip(sizes, kinds, strict=True):
+        decoded = size if kind is PieceKind.BYTES else size * _EXPANSION
+        n += max(1, -(-decoded // max(block_bytes, 1)))
+        if n >= MAX_CELLS:
+            return MAX_CELLS
+    return max(n, 1)
 
 
 @dataclass
@@ -123,13 +139,13 @@ class Cells:
                     at, to = self._place(file, start, end)
                     self._spread(bad, at, to, share)
                     self._spread(committed, at, to, -share)
-        known: dict[int, list[Range]] = {}
+        ranges: dict[int, list[Range]] = {}
         for unit in under_way:
             if unit.mode in (Mode.RUN, Mode.QUARANTINE):
-                known[unit.id] = self._known.get(unit.id) or self._ranges(unit)
-                for at, to in known[unit.id]:
+                ranges[unit.id] = self._known.get(unit.id) or self._ranges(unit)
+                for at, to in ranges[unit.id]:
                     self._spread(running, at, to)
-        self._known = known
+        self._known = ranges
         for i, state in enumerate(zip(committed, bad, running, self._splits, strict=True)):
             if state != self._drawn[i]:  # most are as they were: everything else here is done for the few that are not
                 self._drawn[i] = state
@@ -150,16 +166,16 @@ class Cells:
 
         A unit may hold a thousand files.
         """
-        found: list[Range] = []
+        ranges: list[Range] = []
         for piece in unit.pieces:
             if not 0 <= piece.file < len(self._starts) - 1 or piece.kind is PieceKind.START:
                 continue
             at, to = self._range(piece)
-            if found and found[-1][1] == at:
-                found[-1] = (found[-1][0], to)
+            if ranges and ranges[-1][1] == at:
+                ranges[-1] = (ranges[-1][0], to)
             else:
-                found.append((at, to))
-        return found
+                ranges.append((at, to))
+        return ranges
 
     def _range(self, piece: Piece) -> Range:
         start, end = self._starts[piece.file], self._starts[piece.file + 1]

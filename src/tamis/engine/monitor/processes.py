@@ -84,9 +84,9 @@ class ProcessTree:
         """Find the servers again if one ended or none is known."""
         if not workers or (self._servers and all(meter.is_alive(pid) for pid in self._servers)):
             return
-        found: list[int] = []
+        pids: list[int] = []
         pid = meter.parent(workers[0])
-        while pid is not None and pid not in (0, 1, self._self) and len(found) < _MAX_DEPTH:
-            found.append(pid)
+        while pid is not None and pid not in (0, 1, self._self) and len(pids) < _MAX_DEPTH:
+            pids.append(pid)
             pid = meter.parent(pid)
-        self._servers = found[::-1] if pid == self._self else []
+        self._servers = pids[::-1] if pid == self._self else []

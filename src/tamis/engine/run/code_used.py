@@ -20,6 +20,7 @@ from typing import Any
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _MOST = 500  # things that are looked at: a package may be a framework
 _DEPTH = 6  # of lists in lists
+_FRAMES = {"data", "to_pandas"}  # attributes of a batch that are frames
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None))
 
 
@@ -31,6 +32,16 @@ def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
     """
     reached, first = _reached(stage)
     return {name: source(reached[name]) for name in sorted(reached.keys() - first)}
+
+
+def reads_frames(stage: Any) -> bool:
+    """Return True if code of a stage of a user's names `data` or `to_pandas`, here or in what it uses.
+
+    That depends on the code alone, so it is the same in every run.
+    """
+    classes = [cls for cls in type(stage).__mro__ if _package(cls) not in ("tamis", "builtins", "abc", "typing")]
+    functions = [f for obj in [*classes, *_reached(stage)[0].values()] for f in _functions_of(obj)]
+    return any(_FRAMES & set(code.co_names) for f in functions for code in _codes(f.__code__))
 
 
 def constants_used(stage: Any) -> dict[str, bool | int | float]:

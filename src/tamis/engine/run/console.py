@@ -124,7 +124,7 @@ class Console:
     """What one run prints, besides its progress."""
 
     def __init__(self, folder: str, show: Callable[[str], None], shows_output: bool) -> None:
-        """`folder`: with the logs of workers."""
+        """Read the logs of workers in `folder`."""
         self._errors = ErrorReports(show)
         self._output = WorkerOutput(folder, show) if shows_output else None
 

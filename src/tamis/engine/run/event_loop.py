@@ -170,9 +170,8 @@ class EventLoop:
                 case do.StartWorker(worker, segment, environment, node):
                     self.workers.start(worker, segment, environment, node)
                 case do.AssignUnit(worker, unit, fence, cap_bytes):
-                    self.workers.assign(
-                        worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.pool.ceiling(worker, cap_bytes)
-                    )
+                    order = messages.Assign(unit, fence, self.committer.sample_limits)
+                    self.workers.assign(worker, order, cap_bytes, self.supervisor.pool.ceiling(worker, cap_bytes))
                 case do.RequestBlock(worker, block_bytes):
                     self.workers.send(worker, messages.More(block_bytes))
                 case do.TrimWorker(worker):

@@ -3,27 +3,33 @@
 Parameters and source code count, also that of functions and classes of the same package which a stage uses
 (code_used.py); pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
 (tamis/secrets.py): the description is kept in the run directory, and another password makes no other run.
+
+The plan also keeps the code that it depends on, so that a message can name the line that was edited. Strings may be
+passwords, and everyone may read a run directory: they are left out, like comments, which do not change what a stage
+does.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import enum
 import functools
 import hashlib
 import inspect
+import io
 import os
 import re
 import sys
 import textwrap
+import tokenize
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tamis import secrets
 from tamis.engine.job import Job
 from tamis.engine.run.code_used import code_used, constants_used
-from tamis.engine.run.source_changes import code_lines, describe_change
 from tamis.engine.schema import StageDescription
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -46,7 +52,7 @@ _DEPTH = 6
 _FILES = "model files"
 # Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
 # model may bring code along (which counts by its files).
-_NO_EFFECT = {"replayed_rules", "trust_remote_code"}
+_NO_EFFECT = {"judge", "trust_remote_code"}
 _HASHED = re.compile(r"([A-Za-z_][\w.<>]*):[0-9a-f]*")  # code as `_plain` describes it: its name and its hash
 _VEILED = re.compile(r"<hidden(?: [0-9a-f]+)?>")
 _CONSTANT = "= "
@@ -112,7 +118,7 @@ def _value_changes(name: str, before: Any, now: Any) -> list[str]:
         return [f"{name}: the source code of {code[1]} changed"]
     if secrets.HIDDEN in (before, now) or _VEILED.fullmatch(str(now)) is not None:
         return [f"{name} changed"]
-    return [f"{name} {_shown(before)} -> {_shown(now)}"]
+    return [f"{name} {shown(before)} -> {shown(now)}"]
 
 
 def _has_parts(values: Sequence[Any]) -> bool:
@@ -124,7 +130,7 @@ def _member(name: str, key: str) -> str:
     return name if key == "class" else f"{name}.{key}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Format a described value for a message: numbers as numbers, code by its name."""
     if isinstance(value, dict) and isinstance(value.get("class"), str):
         value = value["class"]
@@ -157,7 +163,7 @@ def comparable(stages: Sequence[StageDescription]) -> list[StageDescription]:
 
     Classes of Tamis are compared by class name, all others by the whole path. For `differences` and `tamis diff`.
     """
-    return [replace(s, stage=_class_name(s.stage), params=_without_modules(s.params)) for s in stages]
+    return [dataclasses.replace(s, stage=_class_name(s.stage), params=_without_modules(s.params)) for s in stages]
 
 
 def _class_name(path: str) -> str:
@@ -185,7 +191,7 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> StageDescription:
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():
         params[_FILES] = files
-    lines = {name: kept.splitlines() for name, kept in {"": _lines(cls), **code_used(stage, _lines)}.items() if kept}
+    lines = {name: code.splitlines() for name, code in {"": _lines(cls), **code_used(stage, _lines)}.items() if code}
     name = f"{cls.__module__}.{cls.__qualname__}"
     constants = {name: f"{_CONSTANT}{value!r}" for name, value in constants_used(stage).items()}
     return StageDescription(name, params, _source(cls), code_used(stage, _source) | constants, lines)
@@ -236,7 +242,10 @@ def _text_of_members(cls: type) -> str:
     parts = [f"class {cls.__qualname__}:\n"]
     for name, member in vars(cls).items():
         function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", None) or member)
-        if inspect.isfunction(function) and function.__code__.co_filename != "<string>":  # which @dataclass compiles
+        if inspect.isfunction(function):
+            # Not what @dataclass compiles; code of exec() and `python -c` has the same file name.
+            if dataclasses.is_dataclass(cls) and name in _BY_DATACLASS and function.__code__.co_filename == "<string>":
+                continue
             try:
                 parts.append(textwrap.indent(textwrap.dedent(inspect.getsource(function)), "    "))
             except OSError:
@@ -244,6 +253,23 @@ def _text_of_members(cls: type) -> str:
         elif isinstance(member, (bool, int, float, str)) and not name.startswith("__"):
             parts.append(f"    {name} = {member!r}\n")
     return "".join(parts)
+
+
+_BY_DATACLASS = frozenset(
+    [
+        "__init__",
+        "__repr__",
+        "__eq__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__hash__",
+        "__setattr__",
+        "__delattr__",
+        "__replace__",
+    ]
+)
 
 
 def _compiled(code: types.CodeType) -> str:
@@ -377,3 +403,59 @@ def _attributes(value: Any, depth: int) -> dict[str, Any]:
 
 def _names(slots: str | tuple[str, ...]) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+# -- changes of source code, in words ----------------------------------------------------------------------------------
+MAX_LINES, MAX_COLUMNS = 400, 160
+_MASK = '"..."'
+_MAX_NAMED = 2
+_STRING_STARTS = tuple(
+    getattr(tokenize, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(tokenize, name)
+)
+_STRING_ENDS = tuple(getattr(tokenize, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(tokenize, name))
+
+
+def code_lines(text: str) -> list[str]:
+    r"""Return the lines of a source text without indentation, comments and the contents of strings.
+
+    >>> code_lines('def keep(x):\n    \"\"\"Say why.\"\"\"\n    return x > 0.5 and key != "sk-1"  # really\n')
+    ['def keep(x):', '"..."', 'return x > 0.5 and key != "..."']
+    """
+    lines: list[str] = []
+    line, end, depth = "", (0, 0), 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in _STRING_ENDS:
+                depth, end = depth - 1, token.end
+                continue
+            if token.type in _STRING_STARTS:
+                depth += 1
+            if depth > (token.type in _STRING_STARTS) or token.type in (tokenize.COMMENT, tokenize.INDENT):
+                continue
+            if token.type in (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER):
+                if line.strip():
+                    lines.append(line.strip()[:MAX_COLUMNS])
+                line = ""
+                continue
+            if token.type == tokenize.DEDENT:
+                continue
+            gap = " " * (token.start[1] - end[1]) if line and token.start[0] == end[0] else ""
+            is_string = token.type == tokenize.STRING or token.type in _STRING_STARTS
+            line, end = line + gap + (_MASK if is_string else token.string), token.end
+    except (tokenize.TokenError, SyntaxError):  # a part of a file that is no program by itself
+        pass
+    return lines[:MAX_LINES]
+
+
+def describe_change(before: Sequence[str], now: Sequence[str]) -> str:
+    """Describe how the lines of some code changed; empty if they did not, or are not known."""
+    if not before or not now or list(before) == list(now):
+        return ""
+    changes = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if kind == "replace" and b - a == d - c:
+            changes += [f"`{old}` -> `{new}`" for old, new in zip(before[a:b], now[c:d], strict=True)]
+        elif kind != "equal":
+            changes += [f"`{line}` removed" for line in before[a:b]] + [f"`{line}` added" for line in now[c:d]]
+    more = f" and {len(changes) - _MAX_NAMED} more lines" if len(changes) > _MAX_NAMED else ""
+    return ", ".join(changes[:_MAX_NAMED]) + more

@@ -13,11 +13,10 @@ from tamis import files as own_files
 from tamis.engine.job import Job
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import own_run_dir
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.compression.codecs import codec_of
 from tamis.formats.input_files.listing import FileList, check_named, list_files
-from tamis.formats.registry import TABLES, is_table
+from tamis.formats.registry import TABLES, is_stream, is_table
 from tamis.sizes import parse_size
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stores.opening import state_of
@@ -80,10 +79,9 @@ def kinds_of(files: FileList, job: Job) -> list[PieceKind]:
     if all(name in TABLES for name in job.reader.formats):  # the reader says what is in them, whatever they are called
         return [PieceKind.ROWS] * len(files)
     if not any(name in TABLES for name in job.reader.formats):
-        return [PieceKind.STREAM if codec_of(p) is not None else PieceKind.BYTES for p in files.paths]
+        return [PieceKind.STREAM if is_stream(p) else PieceKind.BYTES for p in files.paths]
     return [
-        PieceKind.ROWS if is_table(p) else PieceKind.STREAM if codec_of(p) is not None else PieceKind.BYTES
-        for p in files.paths
+        PieceKind.ROWS if is_table(p) else PieceKind.STREAM if is_stream(p) else PieceKind.BYTES for p in files.paths
     ]
 
 

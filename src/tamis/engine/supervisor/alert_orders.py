@@ -13,7 +13,7 @@ from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.shutdown import Shutdown
-from tamis.engine.supervisor.state import FEEDER, RunStatus, Worker
+from tamis.engine.supervisor.state import FEEDER, RunState, Worker
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_pool import WorkerPool
 from tamis.sizes import format_size
@@ -43,7 +43,7 @@ class AlertHandler:
     def __init__(
         self,
         orders: AlertOrders,
-        status: RunStatus,
+        status: RunState,
         pool: WorkerPool,
         queue: WorkQueue,
         arbiter: MemoryArbiter,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tamis.engine.supervisor.actions import Action, AssignUnit, RequestBlock
 from tamis.engine.supervisor.alert_orders import AlertOrders
-from tamis.engine.supervisor.state import FEEDER, RunStatus, Worker
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.supervisor.state import FEEDER, RunState, Worker
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
 from tamis.engine.supervisor.worker_pool import PoolNode, WorkerPool
+from tamis.engine.units import Mode, Unit
 
 _LONGEST_S = 120.0
 _SHORT_S = 5.0  # shorter ones are not worth the trouble
@@ -62,7 +62,7 @@ class Dispatcher:
     """Called after every event, with the node where something changed (or for all of them)."""
 
     def __init__(
-        self, status: RunStatus, pool: WorkerPool, queue: WorkQueue, health: WorkerHealth, orders: AlertOrders
+        self, status: RunState, pool: WorkerPool, queue: WorkQueue, health: WorkerHealth, orders: AlertOrders
     ) -> None:
         self._config, self._status, self._pool, self._queue = pool.config, status, pool, queue
         self._health, self._orders = health, orders

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamis.engine.messages import Done, StageUse, Vitals
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, HandleLeak
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.state import Worker
 
@@ -79,13 +78,13 @@ class Handles:
         self._gains: dict[tuple[int, str], _Gains] = {}  # by segment and kind
         self._warm: dict[int, Vitals] = {}  # by worker: after its first units
         self._before: dict[int, Vitals] = {}  # by worker: after its last unit
-        self._open_warnings: dict[tuple[int, str], dict[str, Any]] = {}
+        self._open_warnings: dict[tuple[int, str], HandleLeak] = {}
         self._lasts: dict[
             int, int
         ] = {}  # by segment: units after which a worker had no descriptor left, where that happened
 
     @property
-    def leaks(self) -> list[dict[str, Any]]:
+    def leaks(self) -> list[HandleLeak]:
         """Leaks found so far, one entry per segment and kind."""
         return list(self._open_warnings.values())
 
@@ -137,7 +136,7 @@ class Handles:
         lasts = self._lasts.get(worker.segment)
         if limit and (is_near or (lasts is not None and worker.n_units >= lasts and 2 * n >= limit)):
             return (
-                f"{n:,} of its {limit:,} file descriptors are open{_kept_by(gains, report.stages, 'n_descriptors')}, "
+                f"{n:,} of its {limit:,} file descriptors are open{_holders(gains, report.stages, 'n_descriptors')}, "
                 "and one of the next partitions could "
                 "fail with EMFILE (too many open files)"
             )
@@ -147,7 +146,7 @@ class Handles:
         if gained >= _MAX_THREADS or (gained >= _MIN_THREADS and used_bytes + stacks > worker.cap_bytes):
             return (
                 f"it has {vitals.n_threads:,} threads, {gained:,} more than after its first partitions"
-                f"{_kept_by(gains, report.stages, 'n_threads')}, whose stacks count against its memory"
+                f"{_holders(gains, report.stages, 'n_threads')}, whose stacks count against its memory"
             )
         return ""
 
@@ -166,7 +165,7 @@ def is_short_of_descriptors(vitals: Vitals | None) -> bool:
     return vitals is not None and 0 < _SHORT_SHARE * vitals.max_descriptors <= vitals.n_descriptors
 
 
-def _kept_by(gains: _Gains, stages: Sequence[StageUse], counter: str) -> str:
+def _holders(gains: _Gains, stages: Sequence[StageUse], counter: str) -> str:
     """Name the stage that keeps them: by earlier partitions, else by the last one alone."""
     if not (stage := gains.stage):
         last = _Gains()
@@ -175,16 +174,16 @@ def _kept_by(gains: _Gains, stages: Sequence[StageUse], counter: str) -> str:
     return f" (stage {stage!r} keeps them)" if stage else ""
 
 
-def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[str, Any]:
+def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> HandleLeak:
     stage, mean = gains.stage, gains.mean
     source = f"stage {stage!r}" if stage else "a worker while reading or writing"
     n, n_partitions = sum(gains.per_partition), len(gains.per_partition)
     text = f"{source} keeps {mean:.3g} {kind} of every partition: {n:,} over {n_partitions} partitions"
-    left = None
+    n_left = None
     if kind == DESCRIPTORS:
-        left = max(0, int((vitals.max_descriptors - vitals.n_descriptors) / mean))
+        n_left = max(0, int((vitals.max_descriptors - vitals.n_descriptors) / mean))
         text += (
-            f"; the {vitals.max_descriptors:,} that worker {worker.id} may open would be used up after {left} more "
+            f"; the {vitals.max_descriptors:,} that worker {worker.id} may open would be used up after {n_left} more "
             "(EMFILE, too many open files); its workers are replaced before that"
         )
     else:
@@ -199,7 +198,7 @@ def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[
         "handles_per_partition": round(mean, 3),
         "n_kept": n,
         "n_partitions": n_partitions,
-        "partitions_left": left,
+        "partitions_left": n_left,
         "limit": vitals.max_descriptors if kind == DESCRIPTORS else None,
         "proven": True,
     }

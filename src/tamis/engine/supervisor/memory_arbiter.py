@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tamis.engine.messages import Done, Failure, Vitals
 from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
 MIN_BLOCK_BYTES = 1 << 16
@@ -128,18 +128,18 @@ class MemoryArbiter:
         """
         config, active = self.config, self.active_segment
         if active is None:
-            wanted = share_workers(config.n_slots, self._work_s, config.fixed_workers, config.cpus)
+            shares = share_workers(config.n_slots, self._work_s, config.fixed_workers, config.cpus)
         else:
             cpus = None if config.cpus is None else [config.cpus[active]]
-            wanted = [0] * len(self._work_s)
-            (wanted[active],) = share_workers(config.n_slots, [1.0], [config.fixed_workers[active]], cpus)
-        return [n if known_bytes else min(n, 1) for n, known_bytes in zip(wanted, self._is_set_up, strict=True)]
+            shares = [0] * len(self._work_s)
+            (shares[active],) = share_workers(config.n_slots, [1.0], [config.fixed_workers[active]], cpus)
+        return [n if known_bytes else min(n, 1) for n, known_bytes in zip(shares, self._is_set_up, strict=True)]
 
     def n_seats(self, feeding: bool) -> int:
         """Return how many workers may live at once: those wanted, as far as each gets a cap it can work with."""
         self._update_least_cap()
-        wanted = sum(self.target_workers()) + (feeding or any(w.segment == FEEDER for w in self._workers.values()))
-        return max(1, min(wanted, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
+        n_workers = sum(self.target_workers()) + (feeding or any(w.segment == FEEDER for w in self._workers.values()))
+        return max(1, min(n_workers, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
 
     def has_seat(self, feeding: bool) -> bool:
         """Return True if one more worker may start: with it, what is left of the pool is still a usable cap."""
@@ -247,10 +247,10 @@ class MemoryArbiter:
         if report.in_setup:
             self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
             return
-        kept = self.retained_bytes(worker, unit.segment)
+        retained_bytes = self.retained_bytes(worker, unit.segment)
         requested = report.requested_bytes
-        known_bytes = max(0, worker.retained_bytes + report.peak_bytes + requested - kept) if requested else 0
-        cap = max(worker.cap_bytes - kept, 1)
+        known_bytes = max(0, worker.retained_bytes + report.peak_bytes + requested - retained_bytes) if requested else 0
+        cap = max(worker.cap_bytes - retained_bytes, 1)
         self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known_bytes, unit.largest_record)
 
 
@@ -281,8 +281,8 @@ def share_workers(
     counts = [f if f is not None else 1 for f in fixed]
     total = sum(w for w, f in zip(work_s, fixed, strict=True) if f is None)
     while True:
-        left = n_cpus - sum(n * c for n, c in zip(counts, cpus, strict=True))
-        free = [i for i, f in enumerate(fixed) if f is None and cpus[i] <= left + 1e-9]
+        n_free = n_cpus - sum(n * c for n, c in zip(counts, cpus, strict=True))
+        free = [i for i, f in enumerate(fixed) if f is None and cpus[i] <= n_free + 1e-9]
         if not free:
             return counts
         # the segment that is furthest below its share

@@ -22,11 +22,11 @@ from tamis.engine.supervisor.retry_policy import (
     describe_failure,
 )
 from tamis.engine.supervisor.shutdown import Shutdown
-from tamis.engine.supervisor.state import FatalKind, RunStatus, Worker
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.supervisor.state import FatalKind, RunState, Worker
 from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_pool import WorkerPool
+from tamis.engine.units import Mode, Unit
 
 
 class Recovery:
@@ -35,7 +35,7 @@ class Recovery:
     def __init__(
         self,
         policy: RetryPolicy,
-        status: RunStatus,
+        status: RunState,
         pool: WorkerPool,
         queue: WorkQueue,
         arbiter: MemoryArbiter,

@@ -31,7 +31,7 @@ from enum import StrEnum, auto
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure, FailureKind
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import TO_END, Mode, PieceKind, Unit, can_split
+from tamis.engine.units import TO_END, Mode, PieceKind, Unit, can_split
 from tamis.sizes import format_size
 
 MAX_INNOCENT_KILLS = 5
@@ -125,7 +125,7 @@ class RetryPolicy:
     """
 
     def __init__(self, fail_fast: bool = False) -> None:
-        """`fail_fast`: end the run at the first failure that is not one of resources."""
+        """Decide about failures. `fail_fast`: end the run at the first one that is not about resources."""
         self._fail_fast = fail_fast
         self.n_setup_deaths = 0  # workers in a row that died while a stage was set up
         self.misfits: list[Misfit] = []  # the last documents that did not fit, with nothing that fitted in between

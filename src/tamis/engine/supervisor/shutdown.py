@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
-from tamis.engine.supervisor.state import FatalKind, KillReason, RunStatus
+from tamis.engine.supervisor.state import FatalKind, KillReason, RunState
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_pool import WorkerPool
 
@@ -15,7 +15,7 @@ _MIN_RATE = 0.01
 class Shutdown:
     """Stops the workers of a run and commits what they have done."""
 
-    def __init__(self, status: RunStatus, pool: WorkerPool, queue: WorkQueue) -> None:
+    def __init__(self, status: RunState, pool: WorkerPool, queue: WorkQueue) -> None:
         self._status, self._pool, self._queue = status, pool, queue
 
     def stop(self, reason: str) -> list[Action]:
@@ -39,7 +39,7 @@ class Shutdown:
         status, ledger = self._status, self._queue.ledger
         n = status.n_stage_failures
         n_records = max(ledger.records.n - ledger.not_sampled.n, status.n_seen, n)
-        limit = max(self._pool.config.rate_limit * 10, _MIN_RATE)
+        limit = max(self._pool.config.quarantine_share * 10, _MIN_RATE)
         if n < _MIN_FAILURES or n <= limit * n_records or status.stopping:
             return []
         first = f"; first: {status.first_failure}" if status.first_failure else ""

@@ -37,12 +37,12 @@ from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.recovery import Recovery
 from tamis.engine.supervisor.retry_policy import RetryPolicy, judge_death
 from tamis.engine.supervisor.shutdown import Shutdown
-from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunStatus, Worker, WorkerState
-from tamis.engine.supervisor.units import Mode, Rewrite, Unit
+from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunState, Worker, WorkerState
 from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
 from tamis.engine.supervisor.worker_pool import WorkerPool
+from tamis.engine.units import Mode, Rewrite, Unit
 from tamis.engine.workers_interface import Died, Received
 from tamis.memory.predictor import Predictor
 
@@ -69,7 +69,7 @@ class Supervisor:
         """Create a supervisor. `orders` of alerts in an earlier sampling step stay in force."""
         self.config = config
         self.schema = ""  # of the whole output, once `join_schemas` is through
-        self.status = RunStatus()
+        self.status = RunState()
         orders = orders if orders is not None else AlertOrders()
         workers: dict[int, Worker] = {}
         self.arbiter = MemoryArbiter(config, predictors, workers)
@@ -77,7 +77,7 @@ class Supervisor:
         self.queue = WorkQueue(cursor, len(config.fixed_workers), step)
         self.health = WorkerHealth(self.arbiter)
         self.policy = RetryPolicy(bool(config.fail_fast))
-        self._unproven = UnprovenStages(config.proven, config.fail_fast is None and config.rate_limit < 1.0)
+        self._unproven = UnprovenStages(config.proven, config.fail_fast is None and config.quarantine_share < 1.0)
         self.dispatcher = Dispatcher(self.status, self.pool, self.queue, self.health, orders)
         self._shutdown = Shutdown(self.status, self.pool, self.queue)
         self._recovery = Recovery(
@@ -254,12 +254,12 @@ class Supervisor:
         if unit.rewrite is not None:
             return actions + self._finish_rewrite(unit, report) + self.dispatcher.dispatch(now_s)
         if unit.partition not in self.queue.partitions:  # given up because of another of its units
-            actions += [DiscardFiles(report.made_paths), *self.queue.scratch.free(unit.scratch_paths)]
+            actions += [DiscardFiles(report.staged_paths), *self.queue.scratch.free(unit.scratch_paths)]
         else:
             if self.config.fail_fast and report.first_bad and unit.mode is Mode.RUN:
                 self.queue.give_up(unit)
                 why = f"a document cannot be processed, and --fail-fast ends the run: {report.first_bad}"
-                return [*actions, DiscardFiles(report.made_paths), *self._shutdown.stop(why)]
+                return [*actions, DiscardFiles(report.staged_paths), *self._shutdown.stop(why)]
             if unit.segment == 0:
                 self.status.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
             actions += self.queue.add_result(unit, report, input_bytes) + self._shutdown.check_failure_rate()
@@ -268,7 +268,7 @@ class Supervisor:
     def _discard_late_report(self, event: Received, now_s: float) -> list[Action]:
         assert isinstance(event.message, Done)
         self.status.counters.late += 1
-        return [DiscardFiles(event.message.made_paths)]
+        return [DiscardFiles(event.message.staged_paths)]
 
     def _on_too_large(self, event: Received, now_s: float) -> list[Action]:
         worker, unit, report = self._take_unit(event)
@@ -337,9 +337,16 @@ class Supervisor:
         config = self.pool.config_of(worker)
         grown = worker.used_bytes - config.worker_bytes  # the cap counts from what a worker holds anyway
         has_stages = worker.segment >= 0
-        kept = self.arbiter.retained_bytes(worker, worker.segment) if has_stages else worker.retained_bytes
+        retained_bytes = self.arbiter.retained_bytes(worker, worker.segment) if has_stages else worker.retained_bytes
         report = judge_death(
-            worker.kill_reason, event.how, event.signal, grown, worker.cap_bytes, worker.was_alone, event.stage, kept
+            worker.kill_reason,
+            event.how,
+            event.signal,
+            grown,
+            worker.cap_bytes,
+            worker.was_alone,
+            event.stage,
+            retained_bytes,
         )
         if (
             report.kind in (FailureKind.MEMORY, FailureKind.CRASH)

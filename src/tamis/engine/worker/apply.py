@@ -15,8 +15,9 @@ from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.messages import StageUse
 from tamis.engine.worker.binning import as_numbers, count, is_whole
 from tamis.engine.worker.dropped import StageInput, record_bytes
-from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.rejections import Rejections
+from tamis.engine.worker.sampling import SampleCollector
+from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.errors import PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.table_block import TableBlock
@@ -61,7 +62,7 @@ def identify(batch: DocumentBatch) -> None:
     batch.identify(hi[lineage.rows], lo[lineage.rows])
 
 
-class Uses:
+class StageUsage:
     """What each stage of a unit took, in addition to the books.
 
     The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for
@@ -97,7 +98,7 @@ class Uses:
 
 
 @dataclass
-class Notes:
+class UnitNotes:
     """Notes on the documents of a unit, in addition to the books.
 
     Why they were dropped, what stages took, the scores of those that stayed. `quarantine` takes documents that a stage
@@ -105,10 +106,11 @@ class Notes:
     """
 
     rejections: Rejections = field(default_factory=lambda: Rejections(False))
-    uses: Uses = field(default_factory=Uses)
+    uses: StageUsage = field(default_factory=StageUsage)
     score_collector: ScoreCollector = field(default_factory=lambda: ScoreCollector(()))
     quarantine: Quarantine = lambda batch, stage, reasons: None
     read: Callable[[str, InputNotes], None] = lambda stage, notes: None
+    samples: SampleCollector | None = None
 
 
 def run_stage(
@@ -116,7 +118,7 @@ def run_stage(
     label: str,
     tasks: list[Task[Any]],
     book: StageBook,
-    notes: Notes | None = None,
+    notes: UnitNotes | None = None,
     keep_whole: bool = False,
     is_last: bool = False,
 ) -> list[Task[Any]]:
@@ -127,7 +129,7 @@ def run_stage(
     sample, or an earlier stage dropped all) end here: a stage that fails on one would have documents
     quarantined that it never received. Nothing would be written of them either.
     """
-    notes = notes or Notes()
+    notes = notes or UnitNotes()
     if not stage.is_source_stage:
         tasks = [t for t in tasks if t.num_items or not isinstance(t, DocumentBatch)]
     started_s = time.perf_counter()
@@ -169,7 +171,7 @@ def try_alone(
         which = int(np.searchsorted(ends, position, side="right"))
         row = position - (ends[which - 1] if which else 0)
         try:
-            _run_chunk(stage, label, [batches[which].take(np.array([row]))], StageBook(label), Notes(), False)
+            _run_chunk(stage, label, [batches[which].take(np.array([row]))], StageBook(label), UnitNotes(), False)
         except StageFailure as exc:
             if is_memory_failure(exc.cause):
                 return None
@@ -220,7 +222,7 @@ def _run_chunk(
     label: str,
     tasks: list[Task[Any]],
     book: StageBook,
-    notes: Notes,
+    notes: UnitNotes,
     is_last: bool,
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
@@ -251,6 +253,8 @@ def _run_chunk(
     for serials, note in _account(book, label, before, documents, drops, list(bad), is_sink):
         identity = hash128.sum128(*before, serials)
         # In this order: examples are some of those whose ids were looked up.
+        if notes.samples is not None:
+            notes.samples.note_dropped(stage_input.batches, before, serials, label, note)
         notes.rejections.add(stage_input.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
         book.drop(
             note.reason, len(serials), identity, stage_input.n_bytes(serials), stage_input.examples(serials, note.ids)

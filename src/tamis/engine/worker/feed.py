@@ -16,16 +16,18 @@ import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Block, Done, UnitMessage
-from tamis.engine.supervisor.units import TO_END, Piece, PieceKind, Unit
+from tamis.engine.schema import Covered
+from tamis.engine.units import TO_END, Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
-from tamis.formats.base import MAX_BATCH_ROWS, RowsFault
+from tamis.formats.base import MAX_BATCH_ROWS, RecordScan, RowsFault
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.registry import table_format
+from tamis.formats.record_frames import Frame
+from tamis.formats.registry import record_format, table_format
 from tamis.stores.opening import state_of_open
 
 _ROW_BATCH_BYTES = 8 << 20
@@ -60,19 +62,80 @@ def feed(
             _feed_rows(piece, unit, prefix, contents.bad, emit, columns)
         else:
             with file:
+                records = record_format(piece.path)
+                if records is not None:
+                    scan = records.scan(file, piece.path, config.max_record_bytes)
+                    _feed_records(scan, unit, prefix, contents, emit)
+                    return _report(contents.bad, contents.covered, base)
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
                 blocks = StreamBlocks(stream, unit, config.max_record_bytes, prefix, contents, emit)
                 blocks.run()
                 quarantined_files = blocks.quarantined_files
-    ledger = Ledger()
-    account_bad(contents.bad, ledger)
-    files = write_quarantine(contents.bad, base)
+    report = _report(contents.bad, contents.covered, base)
     for path in quarantined_files:
         os.unlink(path)
-    at = min((b.offset for b in contents.bad), default=0)
+    return report
+
+
+def _report(bad: list[QuarantinedInput], covered: list[Covered], base: str) -> Done:
+    """Return the report on what is no block."""
+    ledger = Ledger()
+    account_bad(bad, ledger)
+    files = write_quarantine(bad, base)
+    at = min((b.offset for b in bad), default=0)
     # A name of its own: the first block of the file may have something to quarantine too.
     files = [replace(f, extension=f"feed.{f.extension}", at=at) for f in files]
-    return Done(n_records=len(contents.bad), covered=contents.covered, files=files, ledger=ledger)
+    return Done(n_records=len(bad), covered=covered, files=files, ledger=ledger)
+
+
+def _feed_records(scan: RecordScan, unit: Unit, prefix: str, contents: Contents, emit: Emit) -> None:
+    """Hand out the frames of a file whose positions are in the ranges of the unit."""
+    piece, ranges = unit.pieces[0], [(p.start, p.end) for p in unit.pieces]
+    block = _FrameBlocks(piece, prefix, scan, emit)
+    position = 0
+    for frame in scan:
+        while ranges and position >= ranges[0][1]:
+            block.close()
+            ranges.pop(0)
+        if ranges and position >= ranges[0][0]:
+            block.add(position, frame, unit.block_bytes)
+        position += frame.n_bytes
+        if not ranges:
+            break
+    block.close()
+    if ranges and ranges[-1][1] == TO_END:
+        contents.covered.append((piece.file, position, position, True))
+
+
+class _FrameBlocks:
+    """Frames on their way to block files, written as they come."""
+
+    def __init__(self, piece: Piece, prefix: str, scan: RecordScan, emit: Emit) -> None:
+        self._piece, self._prefix, self._scan, self._emit = piece, prefix, scan, emit
+        self._n_files = self._first = 0
+        self._path = ""
+        self._sink: BlockWriter | None = None
+
+    def add(self, position: int, frame: Frame, block_bytes: int) -> None:
+        if self._sink is not None and self._sink.n_bytes + frame.n_bytes > block_bytes:
+            self.close()
+        if self._sink is None:
+            self._path, self._first = f"{self._prefix}.{self._n_files}.block", position
+            self._n_files += 1
+            self._sink = BlockWriter(self._path)
+        for part in frame.pack():
+            self._sink.write(part)
+
+    def close(self) -> None:
+        """Hand out what was written."""
+        sink, piece = self._sink, self._piece
+        if sink is None:
+            return
+        sink.close()
+        self._sink = None
+        end = self._first + sink.n_bytes
+        block = Piece(piece.file, PieceKind.BLOCK, self._path, self._first, end, self._first, piece.path, sink.check)
+        self._emit(block, sink.n_bytes, self._scan.stored_offset)
 
 
 def _feed_rows(

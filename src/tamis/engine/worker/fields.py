@@ -15,7 +15,7 @@ from tamis.engine.job import Job
 from tamis.errors import PipelineError
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.registry import holds_rows, line_format, table_format
+from tamis.formats.registry import holds_rows, line_format, record_format, table_format
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stores.opening import open_buffered
 from tamis.tasks import DocumentBatch
@@ -100,6 +100,8 @@ def _is_plain(path: str) -> bool:
 def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
     if holds_rows(path):
         return set(table_format(path).read_schema(path).names)
+    if (records := record_format(path)) is not None:
+        return set(records.read_schema(path).names)
     if _is_plain(path):
         data = _records_from(path, start)
     else:

@@ -76,7 +76,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     floor = peak_meter.peak_bytes - spare.held_bytes()
     cpu = time.process_time()
     with DescriptorReserve():
-        report = runner.run(unit, fence, send, wait)
+        report = runner.run(unit, fence, send, wait, message.samples)
     peak_bytes, cpu_s = max(0, peak_meter.stop() - floor), round(time.process_time() - cpu, 6)
     is_starved = isinstance(report, messages.Failure) and report.kind is FailureKind.MEMORY
     if isinstance(report, messages.Failure) and not is_starved:

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,15 +37,16 @@ from tamis.engine.messages import (
     StagedFile,
     UnitMessage,
 )
+from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import (
-    Notes,
     SetupFailure,
     StageFailure,
-    Uses,
+    StageUsage,
+    UnitNotes,
     identify,
     narrow,
     run_stage,
@@ -55,14 +57,15 @@ from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.failures import NO_DEBUGGER, failure, failure_of, is_debugger_exit, is_machine_failure
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
-from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
-from tamis.engine.worker.sending import send_outputs
+from tamis.engine.worker.sampling import SampleCollector
+from tamis.engine.worker.survivor_scores import ScoreCollector
+from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.record_index import RecordIndex
@@ -89,13 +92,14 @@ class UnitRunner:
     """Stages of a job, set up once per worker and segment."""
 
     def __init__(self, job: Job, config: WorkerConfig, inline: bool = False) -> None:
-        """`inline`: in the caller's process, to which exceptions of stages are passed on."""
+        """Prepare for a job. `inline`: in the caller's process, to which exceptions of stages are passed on."""
         self.job, self.config, self._inline = job, config, inline
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
         self._passed: set[str] = set()  # labels of stages that have processed a document
         self._setup_s = 0.0  # of the unit that is being done
-        self._uses = Uses()  # of the unit that is being done
+        self._uses = StageUsage()  # of the unit that is being done
+        self._sample_limits: SampleLimits | None = None  # of this unit
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r.stage, r.score) for r in job.rules() if r.at_least or r.at_most}
@@ -103,15 +107,18 @@ class UnitRunner:
         self._fields = FieldCheck(job)
         self._input_schema: tuple[pa.Schema | None] | None = None
 
-    def run(self, unit: Unit, fence: int, send: Send, wait: Callable[[], int]) -> Report:
-        """Run a unit and return the report on it."""
+    def run(
+        self, unit: Unit, fence: int, send: Send, wait: Callable[[], int], samples: SampleLimits | None = None
+    ) -> Report:
+        """Run a unit and return the report on it. `samples`: the limits of those to take."""
         report: Report
         # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew
         # with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.config.staged, f"u{mark}")
         started_s, self._setup_s = time.perf_counter(), 0.0
-        self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
+        self._sample_limits = samples
+        self._uses, self._first_threads = StageUsage(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.REWRITE else READING)
         try:
             report = self._run_mode(unit, mark, base, send, wait)
@@ -259,7 +266,8 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        notes = Notes(rejections, self._uses, collector, aside, read)
+        samples = SampleCollector(self.job, self._sample_limits) if self._sample_limits is not None else None
+        notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)
         else:
@@ -291,13 +299,14 @@ class UnitRunner:
             files = collector.write(documents, base, is_last=False)
             documents.clear()
         else:
-            files = self._write(tasks, base, ledger, collector)
+            files = self._write(tasks, base, ledger, collector, samples)
         if probe is not None:
             tasks.clear()
             probe.mark(WRITING)
             probe.restore(rejections)
             retained = RetainedMemory(probe.retained)
         files += write_quarantine(quarantine, base) + rejections.write(base)
+        files += samples.write(base) if samples is not None else []
         done = _done(contents, files, ledger)
         first_bad = quarantine[0].describe() if quarantine else ""
         return replace(
@@ -352,12 +361,30 @@ class UnitRunner:
         per_task = self.job.partitioning.files_per_partition if self.job.partitioning is not None else None
         if per_task and self.job.tasks_together > 1:
             contents.batches = [part for b in contents.batches for part in _by_files(b, unit, per_task)]
+        if self.job.user_stages():  # which may look at these
+            for batch in contents.batches:
+                _name_sources(batch, unit, self._dataset)
         return contents
 
+    @cached_property
+    def _dataset(self) -> str:
+        """The name of the input: the folder of its first file."""
+        first = next(iter(self.config.inputs), "")
+        return os.path.basename(os.path.dirname(first)).lower() or self.job.name
+
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
-        """Return documents as the tasks that the reader emits: those of a reader of images are batches of images."""
+        """Return documents as the tasks that the reader emits.
+
+        Those of a reader of images are batches of images; frames of others have the columns' types.
+        """
         kind = DocumentBatch if self.job.reader is None else self.job.reader.batch
-        return tasks if kind is DocumentBatch else [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
+        if kind is not DocumentBatch:
+            return [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
+        if (types := self.job.column_types()) is not None:
+            for task in tasks:
+                if isinstance(task, DocumentBatch):
+                    task.column_types = types
+        return tasks
 
     def _columns(self) -> tuple[str, ...] | None:
         """Return the columns of Parquet files to read; all, unless the reader names fields."""
@@ -373,6 +400,7 @@ class UnitRunner:
         """
         if unit.step == 0:
             ledger.n_blank_lines = contents.n_blank
+            ledger.skip_records(contents.skipped)
             quarantine += contents.bad
             account_bad(contents.bad, ledger)
         for batch in contents.batches:
@@ -398,7 +426,14 @@ class UnitRunner:
         ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch.identity, at))
         return batch.filter(in_window)
 
-    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, collector: ScoreCollector) -> list[StagedFile]:
+    def _write(
+        self,
+        tasks: list[Task[Any]],
+        base: str,
+        ledger: Ledger,
+        collector: ScoreCollector,
+        samples: SampleCollector | None,
+    ) -> list[StagedFile]:
         spec = self.config.output
         files = [StagedFile(p, FileKind.LISTED) for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
         if ledger.stages and (files or self.job.stages[-1].is_sink_stage):
@@ -410,6 +445,8 @@ class UnitRunner:
         documents = _documents(others, self.job)
         if self._is_declared:
             documents = self._fit_schema(documents, ledger)
+        if samples is not None:
+            samples.note_written(documents)
         return (
             files
             + output.write_documents(documents, base, spec, ledger, self._model())
@@ -540,6 +577,17 @@ def _documents(tasks: list[Task[Any]], job: Job, how: str = _WRITTEN) -> list[Do
     return documents
 
 
+def _name_sources(batch: DocumentBatch, unit: Unit, dataset: str) -> None:
+    """Set what users know of a task: its dataset, the files that its documents come from, and an id made of both."""
+    paths = {p.file: os.fsdecode(p.input_path) for p in unit.pieces}
+    files, offsets = batch.places()
+    sources = [paths[f] for f in np.unique(files).tolist() if f in paths] or list(dict.fromkeys(paths.values()))
+    group = FileGroupTask(dataset, sources)
+    batch.dataset_name = dataset
+    batch._metadata = {**batch._metadata, "source_files": sources}
+    batch.task_id = f"{group.task_id}.{int(offsets[0]) if len(offsets) else 0}"
+
+
 def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentBatch]:
     """Split a batch into tasks of the documents of `per_task` files each."""
     order = {p.file: i // per_task for i, p in enumerate(unit.pieces)}
@@ -569,6 +617,9 @@ def _raw_entries(
             document = {name: python_values(row.column(name))[0] for name in row.column_names}
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
+            stored = lineage.stored_offset(i)
+            if stored is not None:
+                offset, length, counted = stored, len(raw), "bytes"
         reason = reasons[i] if reasons else unit.reason
         entries.append(
             QuarantinedInput(

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
+from tamis.engine.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.config import PlannedInputs
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, QuarantinedInput, damaged_rows
@@ -32,7 +32,8 @@ from tamis.formats.compression.streams import StreamReader
 from tamis.formats.jsonl.file_spans import FileSpan, FileSpans
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.record_index import RecordIndex, RecordSpans
-from tamis.formats.registry import line_format, table_format
+from tamis.formats.record_frames import Frame, FrameKind, read_frames
+from tamis.formats.registry import line_format, record_format, table_format
 from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock, row_bytes
 from tamis.formats.table_files import bad_text_rows
@@ -52,6 +53,7 @@ class Contents:
     batches: list[DocumentBatch] = field(default_factory=list)
     bad: list[QuarantinedInput] = field(default_factory=list)
     n_blank: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # records that are no documents, by reason
     decoded_bytes: int = 0
     stored_bytes: int = 0  # of what rows lead to, where they are not the data themselves
     largest_record: int = 0
@@ -89,6 +91,8 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: ReadOptions, descr
     contents = Contents()
     if pieces[0].kind in (PieceKind.ROWS, PieceKind.ROW_BLOCK):
         _read_tables(pieces, limits, contents, describe)
+    elif record_format(pieces[0].input_path) is not None:
+        _read_records(pieces, limits, contents)
     elif not _from_index(pieces, limits, contents):
         _read_lines(pieces, keys, limits, contents)
     return contents
@@ -400,6 +404,80 @@ def _decode_stream(
     return np.frombuffer(joined, np.uint8)[first:end], first
 
 
+# -- records ----------------------------------------------------------------------------------------------------------
+def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> None:
+    """Read whole files of records, or blocks of frames that a feeder wrote."""
+    tables: list[_TableRows] = []
+    positions: list[int] = []
+    for piece in pieces:
+        file = open_input(piece, limits, contents)
+        if file is None:
+            continue
+        with file:
+            try:
+                frames = _frames_of(file, piece, limits, contents)
+            except OSError as exc:
+                if not _is_bad_input(exc, piece):
+                    raise
+                _quarantine_piece(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
+                continue
+        positions += [position for position, _ in frames]
+        records = record_format(piece.input_path)
+        assert records is not None
+        decoded = records.decode(_consumed(frames), piece.input_path, limits.max_record_bytes)
+        contents.bad += [bad_frame(piece, frame) for _, frame in decoded.bad]
+        for reason, n in decoded.skipped.items():
+            contents.skipped[reason] = contents.skipped.get(reason, 0) + n
+        assert decoded.table is not None
+        numbers, offsets = np.array(decoded.positions, np.int64), np.array(decoded.offsets, np.int64)
+        tables.append(_TableRows(piece.file, numbers, decoded.table, offsets))
+    if tables:
+        _add_batch(tables, None, contents)
+    if len(pieces) == 1 and len(positions) > 1:
+        contents.cut = positions[len(positions) // 2]
+
+
+def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Contents) -> list[tuple[int, Frame]]:
+    """Return the frames of a piece with their positions; raise TooLarge for a file that is to be fed in blocks."""
+    if piece.kind is PieceKind.BLOCK:
+        check_file(piece.path, piece.check)
+        contents.covered.append((piece.file, piece.start, piece.end, False))
+        return list(read_frames(file, piece.base, piece.start, piece.end))
+    records = record_format(piece.path)
+    assert records is not None
+    scan = records.scan(file, piece.path, limits.max_record_bytes)
+    frames: list[tuple[int, Frame]] = []
+    total = 0
+    for frame in scan:
+        frames.append((total, frame))
+        total += frame.n_bytes
+        if limits.block_bytes and total > limits.block_bytes * 2:
+            raise TooLarge(StreamTooLarge(piece.file, total, scan.stored_offset))
+    contents.covered.append((piece.file, 0, total, True))
+    return frames
+
+
+def _consumed(frames: list[tuple[int, Frame]]) -> Iterator[tuple[int, Frame]]:
+    """Yield the frames and let go of each: their bodies and the decoded texts are not held at the same time."""
+    frames.reverse()
+    while frames:
+        yield frames.pop()
+
+
+def bad_frame(piece: Piece, frame: Frame) -> QuarantinedInput:
+    """Return the quarantine entry of a record that is refused, or of a part of a file that holds no record."""
+    is_fault = frame.kind is FrameKind.FAULT
+    return QuarantinedInput(
+        piece.file,
+        piece.input_path,
+        frame.offset,
+        frame.length,
+        frame.reason,
+        n=0 if is_fault else 1,
+        lost_bytes=frame.length if is_fault else 0,
+    )
+
+
 def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> QuarantinedInput:
     """Return what follows the last whole record before a fault; `file_bytes`: the size of the file as stored."""
     return QuarantinedInput(
@@ -434,11 +512,12 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np
 # -- Parquet ----------------------------------------------------------------------------------------------------------
 @dataclass
 class _TableRows:
-    """Rows of a Parquet file, with their numbers in it."""
+    """Rows of a file, with their numbers in it; `offsets`: where their records are stored, if they have any."""
 
     file: int
     numbers: np.ndarray[Any, Any]
     table: pa.Table
+    offsets: np.ndarray[Any, Any] | None = None
 
 
 def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, describe: bool) -> None:
@@ -487,6 +566,8 @@ def _add_batch(
         contents.stored_bytes += int(block.record_bytes.sum())
     files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
     block.places = (files, np.concatenate([t.numbers for t in group]))
+    if all(t.offsets is not None for t in group):
+        block.stored_offsets = np.concatenate([t.offsets for t in group if t.offsets is not None])
     contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Regroup
+from tamis.engine.units import Regroup
 from tamis.engine.worker.config import OutputSpec
 from tamis.errors import InputChanged
 from tamis.formats import registry
@@ -61,21 +61,21 @@ def regroup(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) ->
     except BaseException:
         parts.abort()
         raise
-    made = parts.close()
-    content = sum(int(f.content or "0", 16) for f in made) % (1 << 128)
-    if (sum(f.rows for f in made), f"{content:032x}") != (work.n_rows, work.content):
+    staged = parts.close()
+    content = sum(int(f.content or "0", 16) for f in staged) % (1 << 128)
+    if (sum(f.rows for f in staged), f"{content:032x}") != (work.n_rows, work.content):
         raise InputChanged(f"{' and '.join(paths[:2])} are not as this run committed them")
-    return made
+    return staged
 
 
 class _Parts:
     """The new files, of which one is open."""
 
     def __init__(self, cuts: Sequence[int], about: StagedFile, spec: OutputSpec) -> None:
-        """`about`: what all of them have in common."""
+        """Start without parts. `about`: what all of them have in common."""
         self._cuts, self._about, self._spec = list(cuts), about, spec
         self._offset = 0  # of the next record, in bytes of records
-        self._made: list[StagedFile] = []
+        self._staged: list[StagedFile] = []
         self._out: Any = None
         self._rows = self._data_bytes = self._content = 0
         self._waiting: list[pa.Table] = []  # rows of one chunk
@@ -141,7 +141,7 @@ class _Parts:
     def _open(self, schema: pa.Schema | None) -> None:
         if self._out is not None:
             return
-        path = files.fresh(f"{self._about.path}{len(self._made)}")
+        path = files.fresh(f"{self._about.path}{len(self._staged)}")
         if schema is None:
             self._out = StreamWriter(path, self._spec.codec)
         else:
@@ -160,7 +160,7 @@ class _Parts:
         self._flush_rows()
         self._out.close()
         self._out = None
-        self._made.append(
+        self._staged.append(
             replace(
                 self._about,
                 path=self._path,
@@ -175,7 +175,7 @@ class _Parts:
     def close(self) -> list[StagedFile]:
         """Return the files in order."""
         self._close_file()
-        return self._made
+        return self._staged
 
     def abort(self) -> None:
         if self._out is not None:

@@ -63,10 +63,10 @@ class StageStream(io.TextIOBase):
     def _put(self, lines: Iterable[str], label: str) -> None:
         prefix = f"[{label or _NO_STAGE}] "
         text = "".join(f"{prefix}{line.rstrip(chr(13)).rpartition(chr(13))[2][:MAX_LINE]}\n" for line in lines)
-        left = memoryview(text.encode("utf-8", "backslashreplace"))
+        pending = memoryview(text.encode("utf-8", "backslashreplace"))
         with contextlib.suppress(OSError):  # the log may lie on a full disk
-            while left:
-                left = left[os.write(self._fd, left) :]
+            while pending:
+                pending = pending[os.write(self._fd, pending) :]
 
 
 def label_output() -> None:

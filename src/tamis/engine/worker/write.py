@@ -1,4 +1,7 @@
-"""Writing the documents that a unit made, as staged files."""
+"""Writing the documents that a unit made, as staged files, and sending them to a bucket.
+
+Uploaded files become visible in the bucket once the run has committed them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
+from tamis.engine.units import Mode, Unit
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.config import OutputSpec
@@ -28,6 +32,9 @@ from tamis.formats.schema.run_schema import NO_FIELDS, output_schema, to_output_
 from tamis.formats.schema.type_names import from_json, parse_schema, to_json
 from tamis.formats.table_block import row_bytes, row_hashes
 from tamis.kernels.records import hash128
+from tamis.stores.s3 import Bucket
+from tamis.stores.uploads import send
+from tamis.stores.urls import split_s3
 from tamis.tasks import ROW_ID, DocumentBatch, Task
 from tamis.tasks.columns.casting import cast_declared
 from tamis.tasks.columns.exact import stored
@@ -269,3 +276,46 @@ def recast_table(
         target_path, FileKind.OUTPUT, extension=spec.extension, schema=plain, observed=observed, data_bytes=data_bytes
     )
     return _described(file, info.n_rows, content)
+
+
+# -- uploads -----------------------------------------------------------------------------------------------------------
+def send_outputs(staged: list[StagedFile], unit: Unit, url: str) -> list[StagedFile]:
+    """Send the output files, delete them from this machine and return their descriptions.
+
+    `name` and `upload` say what to complete.
+    """
+    bucket_name, prefix = split_s3(url)
+    bucket, n_sent, sent = Bucket(bucket_name), 0, []
+    for file in staged:
+        if file.kind is not FileKind.OUTPUT:
+            sent.append(file)
+            continue
+        n_sent += not (file.belongs and n_sent)  # what belongs to the file before it shares its name
+        name = object_name(unit, file.extension, n_sent - 1)
+        upload = send(bucket, f"{prefix}/{name}", file.path)
+        files.remove(file.path)
+        sent.append(replace(file, joins=False, name=name, upload=(upload.id, upload.mark, upload.parts)))
+    return sent
+
+
+def object_name(unit: Unit, extension: str, index: int) -> str:
+    """Return a name that sorts in input order and that no other unit of the run has.
+
+    A rewritten file is named after the one it replaces.
+    """
+    if unit.mode is Mode.REWRITE:
+        assert unit.rewrite is not None
+        if unit.rewrite.regroup is not None and unit.rewrite.regroup.names:
+            return unit.rewrite.regroup.names[index]
+        old = os.path.basename(unit.rewrite.paths[0]).removesuffix(f".{extension}")
+        part = f".c{index}" if index else ""
+        return f"{old.partition('.r-')[0]}{part}.r-{os.urandom(4).hex()}.{extension}"
+    piece = unit.pieces[0]
+    name = f"part-{piece.file:06d}-{piece.start:015d}"
+    if unit.segment and unit.handover_rows[0]:
+        name += f"-r{unit.handover_rows[0]}"
+    if unit.step:
+        name += f"-s{unit.step}"
+    if index:
+        name += f"-{index}"
+    return f"{name}.{extension}"

@@ -109,32 +109,32 @@ def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[
     offset = FIRST_MESSAGE
     while offset < end:
         try:
-            found = _message(file, offset, end)
+            message = _message(file, offset, end)
         except (struct.error, IndexError, OverflowError, FormatError):  # the footer decides whether anything is wrong
             break
-        if found is None:
+        if message is None:
             break
-        if found.kind == _RECORDS:
-            batches[offset] = found.batch(offset, with_buffers)
-        elif found.kind == _SCHEMA and offset == FIRST_MESSAGE:
-            layout.schema_end = found.end
-        offset = found.end
+        if message.kind == _RECORDS:
+            batches[offset] = message.batch(offset, with_buffers)
+        elif message.kind == _SCHEMA and offset == FIRST_MESSAGE:
+            layout.schema_end = message.end
+        offset = message.end
     return batches
 
 
 def _stream(file: BinaryIO, size: int) -> Layout:
     layout, offset = Layout(is_stream=True), 0
-    while offset < size and (found := _message(file, offset, size)) is not None:
-        if found.kind == _RECORDS:
-            layout.batches.append(found.batch(offset))
-        elif found.kind == _DICTIONARY:
-            found.check_dictionary(offset)
-            layout.dictionaries.append((offset, found.end))
-        elif found.kind != _SCHEMA or offset:
+    while offset < size and (message := _message(file, offset, size)) is not None:
+        if message.kind == _RECORDS:
+            layout.batches.append(message.batch(offset))
+        elif message.kind == _DICTIONARY:
+            message.check_dictionary(offset)
+            layout.dictionaries.append((offset, message.end))
+        elif message.kind != _SCHEMA or offset:
             raise FormatError(f"the message at byte {offset} is neither a record batch nor a dictionary")
         else:
-            layout.schema_end = found.end
-        offset = found.end
+            layout.schema_end = message.end
+        offset = message.end
     if offset < size:
         _check_end(file, offset)
     return layout

@@ -114,15 +114,19 @@ class Zstandard(Codec):
     head_bytes = 1 << 18  # a block is decoded as a whole and has at most 128 KiB
     text_ratio = 3.5
 
+    def __init__(self, dictionary: bytes = b"") -> None:
+        """Take the `dictionary` that the frames were compressed with, if the file brings one along."""
+        self._dictionary = dictionary
+
     def open(self, source: PieceSource) -> Decoder:
         from tamis.formats.compression.zstd import ZstdFrames
 
-        return ZstdFrames(source)
+        return ZstdFrames(source, self._dictionary)
 
     def new_decoder(self) -> Any:
         from tamis.formats.compression.zstd import new_decoder
 
-        return new_decoder()
+        return new_decoder(self._dictionary)
 
     def new_encoder(self) -> Any:
         from tamis.formats.compression.zstd import CompressionParameter, ZstdCompressor
@@ -214,8 +218,10 @@ SUFFIXES_TEXT = ", ".join(SUFFIXES)
 """For messages and help: .gz, .zst, ..."""
 
 
-def find_codec(name: str) -> Codec:
-    """Return the codec of this name; raise UsageError for an unknown one."""
+def find_codec(name: str | Codec) -> Codec:
+    """Return the codec of this name, or that was given; raise UsageError for an unknown name."""
+    if isinstance(name, Codec):
+        return name
     codec = CODECS.get(name)
     if codec is None:
         raise UsageError(f"unknown codec {name!r}; expected one of {NAMES_TEXT} or None")

@@ -31,7 +31,9 @@ class Effort:
         return self.n_bytes >= 0
 
 
-def next_member(raw: BinaryIO, codec: str, offset: int, accept: Callable[[bytes], bool], effort: Effort) -> int | None:
+def next_member(
+    raw: BinaryIO, codec: str | Codec, offset: int, accept: Callable[[bytes], bool], effort: Effort
+) -> int | None:
     """Return the first byte from `offset` on at which a member begins whose first decoded bytes `accept` takes.
 
     None if there is none, or where the effort is spent. `raw` must be able to seek; its position afterwards is

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from tamis.errors import StoreError
 from tamis.failures import is_memory_failure
 from tamis.files import Closing, Finishing
-from tamis.formats.compression.codecs import codec_of, find_codec
+from tamis.formats.compression.codecs import Codec, codec_of, find_codec
 from tamis.formats.compression.source import PieceSource, StreamFault, Undecodable
 from tamis.stores.opening import open_input
 
@@ -25,7 +25,7 @@ from tamis.stores.opening import open_input
 class StreamReader(Closing):
     """Decoded bytes of `raw`, which is read from its present position. `codec` None passes bytes through."""
 
-    def __init__(self, raw: BinaryIO, codec: str | None) -> None:
+    def __init__(self, raw: BinaryIO, codec: str | Codec | None) -> None:
         self._raw = raw
         self._source = PieceSource(raw)
         self._members = None if codec is None else find_codec(codec).open(self._source)

@@ -10,6 +10,7 @@ before a fault are delivered.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 from tamis.failures import is_memory_failure
@@ -31,6 +32,9 @@ MAX_WINDOW_BYTES = 2**27
 MAX_BLOCK_BYTES = 128 * 1024
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
+_DICTIONARY_FRAME = (_SKIPPABLE + 0xD).to_bytes(4, "little")
+_DICTIONARY = b"\x37\xa4\x30\xec"  # of one with tables; any other bytes can be one, too
+_MIN_DICTIONARY = 8
 _N_ID_BYTES = (0, 1, 2, 4)
 _N_SIZE_BYTES = (0, 2, 4, 8)
 
@@ -65,10 +69,10 @@ def unpack(frame: bytes, max_bytes: int) -> bytes:
 
 
 class ZstdFrames:
-    """The decoded blocks of all frames of `source`, in order."""
+    """The decoded blocks of all frames of `source`, in order. `dictionary`: what they were compressed with, if any."""
 
-    def __init__(self, source: PieceSource) -> None:
-        self._source = source
+    def __init__(self, source: PieceSource, dictionary: bytes = b"") -> None:
+        self._source, self._dictionary = source, dictionary
         self._frame: Any = None
         self._window_bytes = 0
         self._has_checksum = False
@@ -118,7 +122,7 @@ class ZstdFrames:
         fields = _whole(self._source.take(n_rest), n_rest, "a frame header")
         self._check_needs(fields, single_segment, n_id_bytes, n_size_bytes)
         self._has_checksum = bool(flags & 4)
-        self._frame = new_decoder()
+        self._frame = new_decoder(self._dictionary)
         self._feed(head + descriptor + fields)
         return True
 
@@ -126,7 +130,7 @@ class ZstdFrames:
         """Refuse frames with too large a window or an unavailable dictionary, for the sake of the message."""
         id_at = 0 if single_segment else 1
         dictionary = int.from_bytes(fields[id_at : id_at + n_id_bytes], "little")
-        if dictionary:
+        if dictionary and not self._dictionary:
             raise Undecodable(
                 f"the frame needs dictionary {dictionary}; recompress the file without one", kind=UNSUPPORTED
             )
@@ -169,10 +173,40 @@ class ZstdFrames:
             raise Undecodable(str(exc).partition(": ")[2] or str(exc)) from exc
 
 
-def new_decoder() -> Any:
+def new_decoder(dictionary: bytes = b"") -> Any:
     """Return the library's decoder of one frame, with the largest window allowed."""
     options: dict[int, int] = {DecompressionParameter.window_log_max: MAX_WINDOW_BYTES.bit_length() - 1}
-    return ZstdDecompressor(options=options)
+    return ZstdDecompressor(_digested(dictionary) if dictionary else None, options=options)
+
+
+@lru_cache(maxsize=2)
+def _digested(dictionary: bytes) -> Any:
+    """Return the library's form of a dictionary, which takes longer to make than a small frame to decode."""
+    return zstd.ZstdDict(dictionary, is_raw=not dictionary.startswith(_DICTIONARY))
+
+
+def dictionary_of(head: bytes, max_bytes: int) -> bytes | None:
+    """Return the dictionary that a file begins with, in a skippable frame of its own; b"" if there is none.
+
+    None: more of the file is needed. This is how WARC files carry one (IIPC's draft). It may be compressed itself.
+    Raises Undecodable if it is damaged, or larger than `max_bytes`.
+    """
+    if not head.startswith(_DICTIONARY_FRAME):
+        return None if len(head) < 8 and _DICTIONARY_FRAME.startswith(head) and head else b""
+    n_bytes = int.from_bytes(head[4:8], "little")
+    if n_bytes > max_bytes:
+        raise Undecodable(f"its dictionary has {n_bytes:,} bytes, at most {max_bytes:,} are allowed", kind=UNSUPPORTED)
+    if len(head) < 8 + n_bytes:
+        return None
+    content = head[8 : 8 + n_bytes]
+    if content.startswith(_MAGIC.to_bytes(4, "little")):
+        try:
+            content = unpack(content, max_bytes)
+        except ZstdError as exc:
+            raise Undecodable(f"its dictionary is damaged: {exc}") from exc
+    if len(content) < _MIN_DICTIONARY:
+        raise Undecodable(f"its dictionary has {len(content)} bytes, too few for one")
+    return content
 
 
 def _whole(data: bytes, n_bytes: int, part: str) -> bytes:

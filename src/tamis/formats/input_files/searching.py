@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from tamis.formats.input_files import skipped
 from tamis.formats.input_files.skipped import SkippedFiles, ends_in
 from tamis.stores.listing import SCRATCH_EXAMPLE, refuse_scratch
+from tamis.stores.run_locations import RUN_DIRECTORY
 
-RUN_DIRECTORY = "_tamis"
 _EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
 

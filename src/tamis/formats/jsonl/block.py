@@ -20,6 +20,9 @@ from tamis.kernels.records import hash128, json_scan, json_text, record_lines, s
 from tamis.tasks import MISSING, NULL, OTHER, TEXT
 from tamis.tasks.columns import literals
 from tamis.tasks.columns.canonical import EXACT_INT
+from tamis.tasks.columns.frame_types import BOOL, FLOAT, HUGE_INTEGER, INEXACT_INTEGER, INTEGER, NESTED, KindCount
+from tamis.tasks.columns.frame_types import NULL as KIND_NULL
+from tamis.tasks.columns.frame_types import TEXT as KIND_TEXT
 from tamis.tasks.columns.inference import typed_array
 from tamis.tasks.columns.json_type import deep_recursion, json_column, load
 
@@ -40,7 +43,13 @@ BAD_RECORD = {
 _MISSING, _NULL, _FALSE, _TRUE, _INT, _FLOAT, _STRING, _ESCAPED, _OBJECT, _ARRAY = range(10)
 _FEW = 4  # less than this share of the records (one in four) is copied together to be scanned
 _MOST = 4 / 3  # of a block that was not read, up to three in four of its bytes are read by themselves
+_MOST_KEPT_BYTES = 1 << 20  # of records that were read apart and may be asked for another field
 _KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER, OTHER], np.uint8)
+
+
+# What each of these is in columns/frame_types.py.
+_FLAGS = np.array([0, KIND_NULL, BOOL, BOOL, INTEGER, FLOAT, KIND_TEXT, KIND_TEXT, NESTED, NESTED], np.int64)
+_SAFE_DIGITS = 15  # integers of up to so many digits are below 2^53
 
 
 class JsonlBlock:
@@ -66,6 +75,7 @@ class JsonlBlock:
         self._is_part = False  # whether only those were read
         self._spans: tuple[list[str], tuple[Array, Array, Array]] | None = None  # as they were last looked for
         self._last_column: tuple[str, Array, pa.Array] | None = None  # a field of some records, as it was last read
+        self._last_part: tuple[Array, Array] | None = None  # those records, if they are few: for another field of them
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
@@ -213,14 +223,18 @@ class JsonlBlock:
                 and bool(np.isin(rows, self._last_column[1]).all())
             ):
                 return self._last_column[2].take(pa.array(np.searchsorted(self._last_column[1], rows)))
+            if self._last_part is not None and bool(np.isin(rows, self._last_part[0]).all()):
+                part = JsonlBlock.parse(self._last_part[1], [name]).column(name)
+                return part.take(pa.array(np.searchsorted(self._last_part[0], rows)))
             order = np.argsort(rows, kind="stable")
             data = self.stored.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
             self._verify(data, np.cumsum((end - start)[order]) - (end - start)[order], rows[order])
             column = JsonlBlock.parse(data, [name]).column(name)
             self._last_column = name, rows[order], column
+            self._last_part = (rows[order], data) if len(data) <= _MOST_KEPT_BYTES else None
             return column.take(pa.array(np.argsort(order)))
-        if (found := self._column_in_buffer(name, rows)) is not None:
-            return found
+        if (values := self._column_in_buffer(name, rows)) is not None:
+            return values
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
         return JsonlBlock.parse(data, [name]).column(name)
 
@@ -261,6 +275,17 @@ class JsonlBlock:
     def kinds(self, name: str) -> Array:
         """Return the kind of value in this field of every record: tasks.MISSING, NULL, TEXT or OTHER."""
         return _KINDS[self.spans([name])[0][:, 0]]
+
+    def count_kinds(self, name: str, rows: Array) -> KindCount:
+        """Return the kinds of values of this field in these records, by their JSON tokens."""
+        types, start, length = self._spans_of(name, rows)
+        n_of = np.bincount(types, minlength=10)
+        flags = int(np.bitwise_or.reduce(_FLAGS[np.flatnonzero(n_of)])) if len(rows) else 0
+        long = (types == _INT) & (length > _SAFE_DIGITS)
+        if long.any():
+            largest = max(abs(int(v)) for v in _texts(self.buf, types[long], start[long], length[long]).to_pylist())
+            flags |= (INEXACT_INTEGER if largest > EXACT_INT else 0) | (HUGE_INTEGER if largest >= 1 << 63 else 0)
+        return KindCount(flags, len(rows) - int(n_of[_MISSING]))
 
     def column(self, name: str) -> pa.Array:
         types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))

@@ -55,7 +55,7 @@ def written_lines(batch: DocumentBatch) -> WrittenLines:
     lineage = batch.lineage
     if lineage is not None and isinstance(lineage.origin, JsonlBlock) and lineage.is_untouched:
         origin, rows = lineage.origin, lineage.rows
-        hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
+        hashes, lengths = _stored_hashes(origin, rows), origin.end[rows] - origin.start[rows]
         if hashes is not None and origin.stored is not None and not origin.is_read and _ascending(rows):
             return WrittenLines(origin.windows(rows), hashes, lengths)
         runs = _runs(origin, rows)
@@ -97,7 +97,7 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
         return _rebuilt(batch, origin, rows, lineage.columns)
     if lineage.columns:
         return _spliced(origin, rows, lineage.columns, lineage.changed)
-    return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _known(origin, rows))
+    return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _stored_hashes(origin, rows))
 
 
 def json_lines_of(batch: DocumentBatch) -> memoryview | None:
@@ -113,14 +113,16 @@ def json_lines_of(batch: DocumentBatch) -> memoryview | None:
     return memoryview(encode_jsonl(batch).data)  # type: ignore[arg-type]
 
 
-def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
+def _stored_hashes(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
     """Return the hashes of unchanged records, which are those they were read with; None if unknown."""
     hashes = origin.known_identity
     return None if hashes is None else (hashes[0][rows], hashes[1][rows])
 
 
-def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], told: Mapping[str, Array]) -> Encoded:
-    """Replace values that changed, insert fields that are new. `told`: as Lineage.changed."""
+def _spliced(
+    origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], changed_rows: Mapping[str, Array]
+) -> Encoded:
+    """Replace values that changed, insert fields that are new. `changed_rows`: as Lineage.changed."""
     names = list(columns)
     _, start, length = origin.literals(names)
     edits = []  # (row, from, to, order, literal bytes start, literal length) per edit, as arrays
@@ -130,7 +132,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
     for k, name in enumerate(names):
         column = columns[name]
         present = length[rows, k] >= 0
-        position = np.flatnonzero(present & told[name] if name in told else present)
+        position = np.flatnonzero(present & changed_rows[name] if name in changed_rows else present)
         if len(position):  # what a stage wrote may be what was there
             position = position[
                 ~_unchanged(
@@ -184,7 +186,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
         edit_off,
         edit_data,
     )
-    return Encoded(data, offsets, _hashes(data, offsets, _known(origin, rows), np.flatnonzero(np.diff(ptr))))
+    return Encoded(data, offsets, _hashes(data, offsets, _stored_hashes(origin, rows), np.flatnonzero(np.diff(ptr))))
 
 
 def _hashes(

@@ -120,7 +120,7 @@ class _GroupReader:
         self._path, self._metadata, self._index = path, metadata, index
         self._columns, self._batch_bytes, self._max_rows = columns, batch_bytes, max_rows
         self._group_first, self._group_end = group_first, group_first + metadata.row_group(index).num_rows
-        self._n_asked = 0
+        self._n_requested = 0
         """Rows of the read in progress, where a failure is."""
         self._skipping = False
         """The read in progress is of rows before the first wanted one (a row group has no entry in the middle)."""
@@ -141,10 +141,10 @@ class _GroupReader:
                     else None
                 )
                 reason = damage or reason_of(exc)
-                if self._n_asked <= 1 or self._skipping:
+                if self._n_requested <= 1 or self._skipping:
                     raise RowsFault(self._group_first + next_row, reason, self._group_end) from exc
                 # Reading again in finer steps moves up to the fault: 16 times finer on each pass, down to one row.
-                max_rows = max(1, self._n_asked // 16)
+                max_rows = max(1, self._n_requested // 16)
 
     def _pass(self, start: int, end: int, max_rows: int) -> Iterator[tuple[int, pa.Table]]:
         if not self._columns:
@@ -154,7 +154,7 @@ class _GroupReader:
         self._ask(n_rows, next_row, start, max_rows)
         with _open(self._path, self._metadata) as file:
             batches = file.iter_batches(
-                self._n_asked, row_groups=[self._index], columns=self._columns, use_threads=False
+                self._n_requested, row_groups=[self._index], columns=self._columns, use_threads=False
             )
             for batch in batches:
                 first, last = max(start - next_row, 0), min(end - next_row, batch.num_rows)
@@ -169,14 +169,14 @@ class _GroupReader:
                 n_rows = max(1, min(int(self._batch_bytes / 2 / bytes_per_row), n_rows * 4, MAX_BATCH_ROWS))
                 self._ask(n_rows, next_row, start, max_rows)
                 # Takes effect on the next read of the running iterator: no restart to change the size.
-                file.reader.set_batch_size(self._n_asked)
+                file.reader.set_batch_size(self._n_requested)
         raise RowsFault(
             self._group_first + next_row, f"the row group ends after {next_row} rows, {end} expected", self._group_end
         )
 
     def _ask(self, n_rows: int, next_row: int, start: int, max_rows: int) -> None:
         self._skipping = next_row < start
-        self._n_asked = min(n_rows, min(start - next_row, self._max_rows) if self._skipping else max_rows)
+        self._n_requested = min(n_rows, min(start - next_row, self._max_rows) if self._skipping else max_rows)
 
 
 def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

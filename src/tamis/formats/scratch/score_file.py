@@ -120,11 +120,11 @@ def codes_of(numbers: Array) -> Array:
     codes -= _BASE
     np.clip(codes, 1, BEYOND, out=codes)
     codes -= bits == 0
-    made = codes.astype(np.int16)
+    narrow = codes.astype(np.int16)
     if len(numbers) and not numbers.min() >= 0.0:
-        np.negative(made, out=made, where=numbers < 0.0)
-        made[np.isnan(numbers)] = NO_NUMBER
-    return made
+        np.negative(narrow, out=narrow, where=numbers < 0.0)
+        narrow[np.isnan(numbers)] = NO_NUMBER
+    return narrow
 
 
 def ends_of(codes: Array) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from typing import BinaryIO
 
+from tamis.formats.compression.codecs import Codec
 from tamis.formats.compression.source import CUT, StreamFault
 from tamis.formats.compression.streams import StreamReader
 
@@ -25,7 +26,7 @@ _MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this i
 class Window:
     """Decoded bytes of a file from the present position on, as far as requested, with the beginnings of members."""
 
-    def __init__(self, raw: BinaryIO, codec: str | None, offset: int) -> None:
+    def __init__(self, raw: BinaryIO, codec: str | Codec | None, offset: int) -> None:
         self._raw, self._codec = raw, codec
         self.n_entries = 0
         self.enter(offset)

@@ -30,14 +30,14 @@ def environment(level: CpuLevel, environ: Mapping[str, str] = os.environ) -> dic
     core
     (16 of them took all that such a process may have).
     """
-    given = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
+    inherited = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
     own = {
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",
         "NUMBA_CPU_NAME": level.cpu,
         "NUMBA_CPU_FEATURES": level.features,
     }
-    return {**given, **own}
+    return {**inherited, **own}
 
 
 def n_kernels(module: str) -> int:

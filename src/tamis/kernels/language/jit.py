@@ -29,7 +29,7 @@ if COMPILING:
     import numba
     from numba.extending import intrinsic as _numba_intrinsic
 
-    from tamis.kernels.building.emit import Compiled
+    from tamis.kernels.building.codegen import Compiled
     from tamis.kernels.language.types import Array, Scalar
 
     _njit: Any = numba.njit
@@ -62,8 +62,8 @@ if COMPILING:
 
     def warm_up() -> None:
         """Compile a function, for which numba loads all that it otherwise loads with the first kernel."""
-        wanted = numba.void(numba.types.Array(numba.uint8, 1, "C"), numba.int64)
-        _njit([wanted], **_POLICY)(_touch)
+        signature = numba.void(numba.types.Array(numba.uint8, 1, "C"), numba.int64)
+        _njit([signature], **_POLICY)(_touch)
 
     def _touch(array: Any, n: Any) -> None:
         for i in range(n):

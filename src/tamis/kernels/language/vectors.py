@@ -118,7 +118,7 @@ def _load_eight(context, builder, sig, args, marks, shift):
 
 @intrinsic()
 def hash_eight(typingctx, source, marks, index, out, out_index, k1, k2, k3):
-    """`_words.hash_word` of eight words, by begin and end from marks[index:], to out[out_index:].
+    """Hash eight words like `_words.hash_word`, by begin and end from marks[index:], to out[out_index:].
 
     Bits of those that are too long.
 

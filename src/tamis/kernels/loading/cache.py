@@ -21,9 +21,9 @@ def folder(level: str) -> Path | None:
     Creates nothing.
     """
     for base in _bases():
-        found = base / f"kernels-{level}"
-        if _is_ours(found):
-            return found
+        path = base / f"kernels-{level}"
+        if _is_ours(path):
+            return path
     return None
 
 
@@ -33,12 +33,12 @@ def new_folder(level: str) -> Path | None:
     Returns None if no folder can be used.
     """
     for base in _bases():
-        found = base / f"kernels-{level}"
+        path = base / f"kernels-{level}"
         with contextlib.suppress(OSError):  # another process may make it at the same time
             base.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found.mkdir(mode=0o700)
-        if _is_ours(found) and os.access(found, os.W_OK):
-            return found
+            path.mkdir(mode=0o700)
+        if _is_ours(path) and os.access(path, os.W_OK):
+            return path
     return None
 
 
@@ -68,15 +68,15 @@ def _bases() -> list[Path]:
     return bases
 
 
-def _is_ours(found: Path) -> bool:
+def _is_ours(path: Path) -> bool:
     try:
-        info, above = found.lstat(), found.parent.stat().st_mode
+        info, above = path.lstat(), path.parent.stat().st_mode
     except OSError:
         return False
     if above & 0o022 and not above & stat.S_ISVTX:
         return False  # they could put another folder in its place
     private = stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
-    return private and os.access(found, os.R_OK | os.X_OK)
+    return private and os.access(path, os.R_OK | os.X_OK)
 
 
 def _mtime(path: Path) -> float:

@@ -7,6 +7,8 @@ instructions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tamis.errors import TamisError
@@ -19,9 +21,16 @@ _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 +
 def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
-    known = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels, "tokens": _tokens}
-    known["overlap"] = _overlap
-    got, expected = known.get(group, lambda: ((), ()))()
+    checks = {
+        RECORDS: _records,
+        "text": _text,
+        "sketch": _sketch,
+        "pixels": _pixels,
+        "tokens": _tokens,
+        "substrings": _substrings,
+        "overlap": _overlap,
+    }
+    got, expected = checks.get(group, lambda: ((), ()))()
     if got != expected:
         raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
 
@@ -32,11 +41,11 @@ def _records() -> tuple[object, object]:
     from tamis.kernels.records.json_text import unescape
 
     buf = np.frombuffer(_LINES, np.uint8)
-    found = scan_records(buf, ["text"], 1 << 20)
-    _, text, _ = unescape(buf, found.types[:, 0], found.val_start[:, 0], found.val_len[:, 0])
-    hi, lo = hash_spans(buf, found.start, found.end - found.start)
+    result = scan_records(buf, ["text"], 1 << 20)
+    _, text, _ = unescape(buf, result.types[:, 0], result.val_start[:, 0], result.val_len[:, 0])
+    hi, lo = hash_spans(buf, result.start, result.end - result.start)
     spelled = "café \n" + "the cat sat on the mat " * 8
-    return (found.status.tolist(), text.tobytes().decode(), f"{hi[0]:x}", f"{lo[0]:x}"), (
+    return (result.status.tolist(), text.tobytes().decode(), f"{hi[0]:x}", f"{lo[0]:x}"), (
         *([0, 0, 2], spelled, "6a20f6e8d5c025a1", "1dc77cbd9ac1545"),
     )
 
@@ -69,8 +78,8 @@ def _pixels() -> tuple[object, object]:
     from tamis.kernels.pixels.scaling import scaled_square
 
     image = (np.arange(60 * 50 * 3, dtype=np.int64) * 37 % 251).astype(np.uint8).reshape(60, 50, 3)
-    found = scaled_square(image, 33, lambda name, n: np.zeros(n, np.uint8))
-    return (found[0, 0].tolist(), found[32, 32].tolist(), int(found.astype(np.int64).sum())), (
+    pixels = scaled_square(image, 33, lambda name, n: np.zeros(n, np.uint8))
+    return (pixels[0, 0].tolist(), pixels[32, 32].tolist(), int(pixels.astype(np.int64).sum())), (
         [92, 134, 177],
         [120, 158, 201],
         408410,
@@ -84,11 +93,42 @@ def _tokens() -> tuple[object, object]:
     text = "the cat sat on the caf\u00e9's mat\u3000" * 8
     buf, table = np.frombuffer(text.encode(), np.uint8), WordTable()
     table.add([b"the", b"cat", b"'"], [[1], [2, 3], [4]])
-    wanted, spans = IdRequest(9, 9), (np.array([0, 0]), np.array([8, buf.size]))
-    found = word_ids(buf, *spans, Cut(" \u3000", "'", ["<"]), wanted, table, WordTable(), 100)
-    missing = {buf[a:b].tobytes().decode() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)}
-    return (found.ids.tolist(), found.status.tolist(), sorted(missing)), (
+    request, spans = IdRequest(9, 9), (np.array([0, 0]), np.array([8, buf.size]))
+    result = word_ids(buf, *spans, Cut(" \u3000", "'", ["<"]), request, table, WordTable(), 100)
+    missing = {buf[a:b].tobytes().decode() for a, b in zip(result.missing_starts, result.missing_ends, strict=True)}
+    return (result.ids.tolist(), result.status.tolist(), sorted(missing), _byte_pairs(buf)), (
         *([1, 2, 3], [1, 2], ["caf\u00e9", "on", "s", "sat"]),
+        [301, 32, 99, 300, 32, 115, 300, 32, 111, 110],
+    )
+
+
+def _byte_pairs(buf: np.ndarray[Any, Any]) -> Any:
+    from tamis.kernels.tokens._pretokens import LETTER, LOWER, OTHER, SPACE
+    from tamis.kernels.tokens.byte_bpe import BpeEncoder, BpeTables, CharClasses, Segments, merge_rows
+
+    flags = np.full(256, OTHER, np.uint8)
+    flags[97:123], flags[32] = LETTER | LOWER, SPACE
+    merges = merge_rows([(97, 116, 0, 300), (116, 104, 1, 302), (302, 101, 2, 303), (303, 32, 3, 304)])
+    classes = CharClasses(np.zeros(0x1100, np.uint8), flags)
+    bytes_ = np.arange(256, dtype=np.int32)
+    tables = BpeTables.make(np.array([0, 0, 1, 0, 0, 0]), classes, bytes_, merges, {b"the": 301, b" c": 305})
+    segments = Segments(np.array([0]), np.array([14]), np.array([-1], np.int32))
+    return BpeEncoder(tables).encode(buf, segments)[0].tolist()
+
+
+def _substrings() -> tuple[object, object]:
+    from tamis.kernels.substrings.classes import find_repeats
+    from tamis.kernels.substrings.selections import select
+
+    buf = np.frombuffer(b"the cat sat on the mat; and then " * 2 + b"the dog did what the cat sat on the mat", np.uint8)
+    found = select(buf, np.array([0]), np.array([buf.size]), 16)
+    place, first = found.position.astype(np.int64), found.position.astype(np.uint64)
+    count, bounds = np.ones(len(found), np.uint32), np.array([0, len(found)])
+    repeats = find_repeats(buf, place, found.low, found.high, first, count, bounds, 16)
+    n_windows = int((repeats.high - repeats.low + 1).sum())
+    return (found.position.tolist(), f"{found.key[0]:x}", n_windows), (
+        [6, 12, 19, 28, 30, 39, 45, 52, 61, 63, 66, 67, 74, 79, 83, 89],
+        *("f96cf9603889d8dd", 53),
     )
 
 

@@ -95,8 +95,8 @@ class Compilation:
     @property
     def seconds_left(self) -> float:
         """By the kernels that are done; before there are any, by experience."""
-        left = self.n_kernels - self.n_done
-        return left * (
+        n_left = self.n_kernels - self.n_done
+        return n_left * (
             (time.monotonic() - self._started_s) / self.n_done if self.n_done > 2 else KERNEL_S / self._n_jobs
         )
 
@@ -114,11 +114,11 @@ class Compilation:
         if process.poll() is None:
             return False
         if process.returncode:
-            said = ""
+            stderr = ""
             if self._errors is not None:
                 self._errors.seek(0)
-                said = self._errors.read()[-2000:].decode(errors="replace").strip()
-            raise TamisError(f"kernels cannot be compiled: {_reason(said) or f'exit code {process.returncode}'}")
+                stderr = self._errors.read()[-2000:].decode(errors="replace").strip()
+            raise TamisError(f"kernels cannot be compiled: {_reason(stderr) or f'exit code {process.returncode}'}")
         return True
 
 
@@ -142,7 +142,7 @@ def compiled_elsewhere(group: str, level: CpuLevel) -> Iterator[Path]:
         yield path
 
 
-def _reason(said: str) -> str:
+def _reason(stderr: str) -> str:
     r"""Return the output of a failed process with its last line first: commands show one line, logs all.
 
     >>> _reason("kernels: compiling them needs numba: pip install 'tamis[compile]'")
@@ -150,7 +150,7 @@ def _reason(said: str) -> str:
     >>> _reason("Traceback (most recent call last):\nImportError: no numba")
     'ImportError: no numba\nTraceback (most recent call last):'
     """
-    *before, last = said.split("\n")
+    *before, last = stderr.split("\n")
     return "\n".join([last.removeprefix("kernels: "), *before])
 
 

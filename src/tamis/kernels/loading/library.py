@@ -1,11 +1,11 @@
 """Where the compiled kernels of a group are, and whether they exist. Imports neither numpy nor numba.
 
 Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch", "pixels",
-"tokens"), so that a run compiles and loads only what its stages need. A group is one shared library per CPU level
-(levels.py). Its file name contains a hash of all sources that its machine code is made of: a library is found only
-while the sources are unchanged. Installed packages have the libraries in `built/`, next to the sources. Kernels that
-were edited in a checkout are compiled at first use and stored in a private folder of the user (cache.py). A file ends
-in the digest of its contents.
+"tokens", "substrings"), so that a run compiles and loads only what its stages need. A group is one shared library per
+CPU level (levels.py). Its file name contains a hash of all sources that its machine code is made of: a library is found
+only while the sources are unchanged. Installed packages have the libraries in `built/`, next to the sources. Kernels
+that were edited in a checkout are compiled at first use and stored in a private folder of the user (cache.py). A file
+ends in the digest of its contents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDS = "records"
 """The group that every job needs. Others have helpers of its modules compiled into their kernels."""
 # What the machine code of every group is made of, in addition to the kernels themselves and all of language/ but what
 # only Python runs.
-_ALWAYS = ("__init__.py", "loading/levels.py", "building/codegen.py", "building/emit.py", "building/compile_process.py")
+_ALWAYS = ("__init__.py", "loading/levels.py", "building/codegen.py", "building/compile_process.py")
 
 _NO_KERNELS = ("building", "language", "loading")
 
@@ -44,8 +44,8 @@ def find(group: str, level: CpuLevel | None = None) -> Path | None:
     if shipped.is_file():
         return shipped
     folder = cache.folder(level.name)
-    kept = folder / file_name(group) if folder is not None else None
-    return kept if kept is not None and kept.is_file() else None
+    cached = folder / file_name(group) if folder is not None else None
+    return cached if cached is not None and cached.is_file() else None
 
 
 def file_name(group: str) -> str:

@@ -1,6 +1,6 @@
 """Compiled kernels, loaded from shared libraries and called by ctypes, without numba.
 
-See building/emit.py for the arguments.
+See building/codegen.py for the arguments.
 """
 
 from __future__ import annotations
@@ -186,11 +186,11 @@ def loaded(group: str) -> Library:
     """
     with _loading:
         if group not in _loaded:
-            _loaded[group] = _found(group) or _compiled(group)
+            _loaded[group] = _stored(group) or _compiled(group)
         return _loaded[group]
 
 
-def _found(group: str) -> Library | None:
+def _stored(group: str) -> Library | None:
     path = library.find(group)
     if path is None:
         return None

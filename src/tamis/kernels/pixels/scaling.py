@@ -34,7 +34,7 @@ _MOST = np.int64(255)
     )
 )
 def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows_out, turned_out, tiles, out):
-    source, weights, turned, made = pointer(pixels), pointer(weights_in), pointer(turned_out), pointer(out)
+    source, weights, turned, target = pointer(pixels), pointer(weights_in), pointer(turned_out), pointer(out)
     rows, tile = pointer(rows_out), pointer(tiles)
     other = LANES * AT_ONCE  # a second tile follows the first
     side = starts.size
@@ -67,7 +67,7 @@ def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows
             for y in range(n_rows):
                 to, begin = ((top + y) * side + left) * 3, other + y * AT_ONCE
                 for i in range(n * 3):
-                    put(made, to + i, (at(tile, begin + i) + _HALF) >> _BITS)
+                    put(target, to + i, (at(tile, begin + i) + _HALF) >> _BITS)
 
 
 def scaled_square(

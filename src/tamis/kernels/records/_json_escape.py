@@ -26,7 +26,7 @@ def hex4(buf, p):
 
 @helper
 def read_escape(buf, p, e):
-    """(code point, position after it) of the escape whose backslash is at p; a lone surrogate reads as U+FFFD."""
+    """Return (code point, position after it) of the escape at p; a lone surrogate reads as U+FFFD."""
     c = at(buf, p + 1)
     if c != 117:
         if c == 110:

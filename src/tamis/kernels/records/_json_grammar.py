@@ -33,7 +33,7 @@ _EVEN = np.uint64(0x5555555555555555)
 
 @helper
 def line_end(buf, last, p, n):
-    """Position of the next line feed in buf[p:n) (n when there is none), and whether a byte before it is not ASCII."""
+    """Return the position of the next line feed in buf[p:n) or n, and whether a byte before it is not ASCII."""
     high = ZERO
     while p < n:
         base = p if p < last else last
@@ -147,7 +147,7 @@ def _are_long_escapes(buf, p, e, letters):
 
 @helper
 def string_end(buf, last, p, e):
-    """(position of the closing quote, whether there is an escape); p is the first byte after the opening quote.
+    """Return (position of the closing quote, whether there is an escape); p is after the opening quote.
 
     64 bytes at a time. A block that reaches beyond e holds the line feed there, which ends the search.
     """
@@ -235,7 +235,7 @@ INFINITY_WORD = np.uint64(int.from_bytes(b"Infinity", "little"))
 
 @helper
 def scalar_end(buf, p, e):
-    """(end, type) of a number or literal that begins at p < e."""
+    """Return (end, type) of a number or literal that begins at p < e."""
     c = at(buf, p)
     if c == 45:
         p += 1
@@ -353,7 +353,7 @@ def container_end(buf, last, p, e, n_open, stack):
 
 @helper
 def value_end(buf, last, p, e, n_open, stack):
-    """(end, type) of the value at p < e; end is BAD or DEEP when there is none.
+    """Return (end, type) of the value at p < e; end is BAD or DEEP when there is none.
 
     The end of a string is after its quote.
     """

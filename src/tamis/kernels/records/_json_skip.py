@@ -34,7 +34,7 @@ from tamis.kernels.records._json_grammar import (
 
 @helper
 def skip_string(buf, last, p):
-    """(position of the closing quote, whether there is an escape) of a valid string; p is after the opening quote."""
+    """Return (position of the closing quote, has an escape) of a valid string; p is after the opening quote."""
     escaped = False
     while p < last + 64:
         base = p if p < last else last
@@ -54,7 +54,7 @@ def skip_string(buf, last, p):
 
 @helper
 def skip_container(buf, last, p):
-    """Position after the valid object or array that begins at p."""
+    """Return the position after the valid object or array that begins at p."""
     level = 0
     while p < last + 64:
         base = p if p < last else last
@@ -79,7 +79,7 @@ def skip_container(buf, last, p):
 
 @helper
 def skip_value(buf, last, p, e):
-    """(position after the valid value at p < e, its type)."""
+    """Return (position after the valid value at p < e, its type)."""
     c = at(buf, p)
     if c == 34:
         q, escaped = skip_string(buf, last, p + 1)
@@ -110,7 +110,7 @@ def _first_member(buf, start, e):
 
 @helper
 def _member(buf, last, p, e):
-    """(key, its end, whether it has an escape, value or e, its end, its type, next member) of the member at p."""
+    """Return (key, its end, has an escape, value or e, its end, its type, next member) of the member at p."""
     q, escaped = skip_string(buf, last, p + 1)
     value = skip_space(buf, skip_space(buf, q + 1, e) + 1, e)
     if value >= e:
@@ -127,7 +127,7 @@ def _member(buf, last, p, e):
     )
 )
 def rescan_kernel(buf, keys, key_ends, scratch, start, close, status, kinds, val_start, val_len):
-    """Spans of wanted keys in validated records. The outputs must be zero; the last duplicate wins."""
+    """Find the spans of the given keys in validated records. The outputs must be zero; the last duplicate wins."""
     last = buf.size - 64
     n_keys = key_ends.size
     buf, keys, key_ends, scratch = pointer(buf), pointer(keys), pointer(key_ends), pointer(scratch)
@@ -175,8 +175,8 @@ def discover_kernel(buf, start, close, status, slots, first, length):
                 mixed ^= mixed >> np.uint64(29)
             slot = np.int64(mixed & slot_mask)
             while True:
-                known = at(slots, slot)
-                if known < 0:
+                entry = at(slots, slot)
+                if entry < 0:
                     if n_found == first.size:
                         return -1
                     put(slots, slot, n_found)
@@ -184,7 +184,7 @@ def discover_kernel(buf, start, close, status, slots, first, length):
                     put(length, n_found, q - key_at)
                     n_found += 1
                     break
-                if at(length, known) == q - key_at and same_bytes(buf, key_at, buf, at(first, known), q - key_at):
+                if at(length, entry) == q - key_at and same_bytes(buf, key_at, buf, at(first, entry), q - key_at):
                     break
                 slot = (slot + 1) & (slots.size - 1)
     return n_found

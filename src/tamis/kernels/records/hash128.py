@@ -66,7 +66,7 @@ def _step_b(b, m):
 
 @helper
 def hash_bytes(buf, size, p, n, seed):
-    """(hi, lo) of buf[p:p + n); `size` is the whole buffer's, so that loads stay inside."""
+    """Return (hi, lo) of buf[p:p + n); `size` is the whole buffer's, so that loads stay inside."""
     e = p + n
     a0, a1, a2, a3 = seed + P1 + P2, seed + P2, seed, seed - P1
     b0, b1, b2, b3 = seed ^ P3, seed ^ P4, seed ^ P5, seed ^ (P3 + P4)
@@ -107,7 +107,7 @@ def hash_bytes(buf, size, p, n, seed):
 
 @kernel(types.int64(U8_IN, I64_IN, I64_IN, types.uint64, U64_OUT, U64_OUT))
 def _hash_spans(buf, starts, lens, seed, hi, lo):
-    """-1, or the first span that is not inside `buf`."""
+    """Hash spans of `buf`; return -1, or the first span that is not inside it."""
     source = pointer(buf)
     size = buf.size
     for i in range(starts.size):
@@ -161,7 +161,7 @@ def _sum(hi, lo, total):
 def hash_spans(
     buf: NDArray[np.uint8], starts: NDArray[np.int64], lens: NDArray[np.int64], seed: int = 0
 ) -> tuple[Words, Words]:
-    """(hi, lo) of every buf[starts[i]:starts[i] + lens[i])."""
+    """Return (hi, lo) of every buf[starts[i]:starts[i] + lens[i])."""
     starts, lens = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(lens, np.int64)
     if starts.size != lens.size:
         raise ValueError(f"hash_spans: expected as many lengths as starts, got {lens.size} and {starts.size}")
@@ -192,14 +192,14 @@ def hash_arrow_strings(
 
 
 def hash_fixed(values: Words, seed: int = 0) -> tuple[Words, Words]:
-    """(hi, lo) of 64-bit values, the bits of a fixed-width column."""
+    """Return (hi, lo) of 64-bit values, the bits of a fixed-width column."""
     hi, lo = _pair(values.size)
     _hash_words(np.ascontiguousarray(values, np.uint64), np.uint64(seed), hi, lo)
     return hi, lo
 
 
 def combine(hi: Words, lo: Words, hi2: Words, lo2: Words, salt: int = 0) -> tuple[Words, Words]:
-    """(hi, lo) of ordered pairs: row hashes over several columns. `salt` tells columns or purposes apart."""
+    """Return (hi, lo) of ordered pairs: row hashes over several columns. `salt` tells columns or purposes apart."""
     if not hi.size == lo.size == hi2.size == lo2.size:
         raise ValueError(f"combine: expected equal lengths, got {hi.size}, {lo.size}, {hi2.size} and {lo2.size}")
     out_hi, out_lo = _pair(hi.size)
@@ -210,7 +210,7 @@ def combine(hi: Words, lo: Words, hi2: Words, lo2: Words, salt: int = 0) -> tupl
 
 
 def mix_rows(hi: Words, lo: Words, ordinal: NDArray[np.int64] | int) -> tuple[Words, Words]:
-    """Identities of derived records: child number `ordinal` (one for all, or one per row) of each parent."""
+    """Return identities of derived records: child number `ordinal` (one for all, or one per row) of each parent."""
     numbers = np.broadcast_to(np.asarray(ordinal, np.int64), hi.shape).astype(np.uint64)
     return combine(hi, lo, *hash_fixed(numbers), salt=0x6368696C64)
 

@@ -287,7 +287,7 @@ def scan_records(buf: Bytes, keys: Sequence[str], max_record_bytes: int) -> Scan
 
 
 def rescan(buf: Bytes, scan: Scan, keys: Sequence[str]) -> tuple[Bytes, Offsets, Offsets]:
-    """(types, val_start, val_len) of other keys in the records of `scan`; rows that are not OK give MISSING."""
+    """Return (types, val_start, val_len) of other keys in the records of `scan`; rows that are not OK give MISSING."""
     _check_same(buf, scan)
     packed, key_ends = _pack_keys(tuple(keys))
     shape = (scan.n_records, len(keys))
@@ -304,19 +304,19 @@ def discover_keys(buf: Bytes, scan: Scan, limit: int = 10_000) -> list[str]:
     _check_same(buf, scan)
     n_slots = 1 << (2 * limit + 1).bit_length()
     first, length = np.zeros(limit, np.int64), np.zeros(limit, np.int64)
-    found = int(
+    n_keys = int(
         discover_kernel(
             *(at_least_a_block(buf), scan.start, scan.close, scan.status),
             *(np.full(n_slots, -1, np.int64), first, length),
         )
     )
-    if found < 0:
+    if n_keys < 0:
         raise FormatError(
             f"discover_keys: expected at most {limit} different field names, got more; "
             "name the fields to keep, or nest the varying ones in one field"
         )
     names: dict[str, None] = {}
-    for k in range(found):
+    for k in range(n_keys):
         raw = buf[first[k] : first[k] + length[k]].tobytes()
         names[_whole_characters(json.loads(b'"' + raw + b'"'))] = None
     return list(names)
@@ -330,7 +330,7 @@ def _check_same(buf: Bytes, scan: Scan) -> None:
 
 
 def _whole_characters(text: str) -> str:
-    """`text` with every lone surrogate replaced by U+FFFD."""
+    """Return `text` with every lone surrogate replaced by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -106,7 +106,7 @@ _unescaped = unescaped_wide if HAS_COMPRESS else unescaped_narrow
 
 @kernel(types.int64(U8_IN, U8_IN, I64_IN, I64_IN, I64_OUT, U8_OUT, U8_OUT))
 def _unescape_kernel(buf, kinds, starts, lens, offsets, data, validity):
-    """Bytes written."""
+    """Decode the escapes of values; return the bytes written."""
     last = buf.size - 64
     buf, data = pointer(buf), pointer(data)
     to = np.int64(0)
@@ -128,7 +128,7 @@ def _unescape_kernel(buf, kinds, starts, lens, offsets, data, validity):
 def unescape(
     buf: Bytes, kinds: Bytes, val_start: Offsets, val_len: Offsets
 ) -> tuple[Offsets, Bytes, NDArray[np.bool_]]:
-    """(offsets, data, validity) of the text of STRING and ESCAPED values; every other type is null.
+    """Return (offsets, data, validity) of the text of STRING and ESCAPED values; every other type is null.
 
     A lone surrogate becomes U+FFFD. No value grows by unescaping, so the allocation is the sum of their lengths and is
     shrunk in place afterwards.
@@ -161,7 +161,7 @@ def _shrunk(made: Bytes, n_bytes: int) -> Bytes:
 
 @helper
 def _special(buf, base):
-    """Bytes that must be escaped in a JSON string."""
+    """Return the bytes that must be escaped in a JSON string, as a mask."""
     return mask_eq(buf, base, 34) | mask_eq(buf, base, 92) | mask_lt(buf, base, 32)
 
 
@@ -172,7 +172,7 @@ def _has_short_escape(c):
 
 @helper
 def _literal_size(buf, last, p, e):
-    """Bytes of buf[p:e) as a JSON literal, quotes included."""
+    """Count the bytes of buf[p:e) as a JSON literal, quotes included."""
     size = e - p + 2
     while p < e:
         base = p if p < last else last
@@ -241,7 +241,7 @@ def _write_literal(buf, last, p, e, out, to):
 
 @kernel(types.int64(I64_IN, U8_IN, types.int64, U8_IN, types.int64, I64_OUT))
 def _escape_sizes(offsets, data, n_data_bytes, valid, first, out_offsets):
-    """-1, or the first row whose offsets are not inside the data."""
+    """Compute the sizes of literals; return -1, or the first row whose offsets are not inside the data."""
     last = data.size - 64
     all_valid = valid.size == 0
     data = pointer(data)
@@ -283,7 +283,7 @@ def escape(
     start_row: int,
     n_rows: int,
 ) -> tuple[Offsets, Bytes]:
-    """(out_offsets, out_data): JSON literals, quotes included, of rows [start_row, start_row + n_rows); null -> `null`.
+    """Return (out_offsets, out_data): the rows [start_row, start_row + n_rows) as JSON literals; null -> `null`.
 
     `validity[i]` belongs to the text between offsets[i] and offsets[i + 1].
     """
@@ -312,7 +312,7 @@ def escape(
 
 @kernel(types.int64(U8_IN, I64_IN, I64_IN, U8_OUT, I64_IN))
 def _copy_spans_kernel(buf, starts, lens, out, out_starts):
-    """-1, or the first span that is not inside both buffers."""
+    """Copy spans; return -1, or the first span that is not inside both buffers."""
     for i in range(starts.size):
         p = at(starts, i)
         to = at(out_starts, i)
@@ -337,7 +337,7 @@ def copy_spans(buf: Bytes, starts: Offsets, lens: Offsets, out: Bytes, out_start
 
 
 def gather(buf: Bytes, starts: Offsets, lens: Offsets) -> tuple[Bytes, Offsets]:
-    """(out, out_offsets): buf[starts[i]:][:lens[i]] for every i, one after the other."""
+    """Return (out, out_offsets): buf[starts[i]:][:lens[i]] for every i, one after the other."""
     offsets = np.zeros(len(lens) + 1, np.int64)
     np.cumsum(lens, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -346,7 +346,7 @@ def gather(buf: Bytes, starts: Offsets, lens: Offsets) -> tuple[Bytes, Offsets]:
 
 
 def at_least_a_block(buf: Bytes) -> Bytes:
-    """`buf` itself, or a zero-padded copy of a buffer shorter than one block of 64 bytes."""
+    """Return `buf` itself, or a zero-padded copy of a buffer shorter than one block of 64 bytes."""
     if buf.dtype != np.uint8 or buf.ndim != 1 or not buf.flags.c_contiguous:
         raise ValueError(f"buf: expected a contiguous 1-d uint8 array, got {buf.dtype} with shape {buf.shape}")
     if buf.size >= 64:

@@ -62,7 +62,7 @@ def _lines(buf, n, start, end, totals):
 
 
 def record_lines(buf: Bytes) -> tuple[Offsets, Offsets, int] | None:
-    """(start, end, number of blank lines) of the records in `buf`; None if a line cannot be an object after all."""
+    """Return (start, end, number of blank lines) of the records in `buf`; None if a line cannot be an object."""
     n_bytes, block = buf.size, at_least_a_block(buf)
     n_lines = int(count_lines(block, n_bytes))
     start, end, totals = np.empty(n_lines, np.int64), np.empty(n_lines, np.int64), np.zeros(3, np.int64)

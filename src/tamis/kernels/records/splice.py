@@ -102,7 +102,7 @@ def assemble(
     edit_off: Offsets,
     edit_data: Bytes,
 ) -> tuple[Bytes, Offsets]:
-    """(out, out_offsets): the records `rows`, each with its edits applied and one line feed after it.
+    """Return (out, out_offsets): the records `rows`, each with its edits applied and one line feed after it.
 
     The edits of output row i are edit_row_ptr[i] to edit_row_ptr[i + 1], ascending and apart: buf[edit_from:edit_to) is
     replaced by edit_data[edit_off[j]:edit_off[j + 1]), and edit_from == edit_to inserts.
@@ -127,7 +127,7 @@ def assemble(
 
 
 def assemble_plain(buf: Bytes, start: Offsets, end: Offsets, rows: Offsets) -> tuple[Bytes, Offsets]:
-    """(out, out_offsets): the records `rows` as they are, one line feed after each."""
+    """Return (out, out_offsets): the records `rows` as they are, one line feed after each."""
     if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= start.size):
         raise ValueError(f"assemble_plain: rows must be between 0 and {start.size - 1}")
     first, beyond = start[rows], end[rows]

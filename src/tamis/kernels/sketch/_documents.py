@@ -45,7 +45,7 @@ def _shingling(n: int, unit: Unit, seed: int) -> Shingling:
 
 
 def mixed(x: int) -> int:
-    """`_shingles.mix` of a Python number."""
+    """Mix a Python number as `_shingles.mix` does."""
     x &= _M64
     x = (x ^ x >> 32) * 0xFF51AFD7ED558CCD & _M64
     x = (x ^ x >> 29) * 0xC4CEB9FE1A85EC53 & _M64
@@ -53,7 +53,7 @@ def mixed(x: int) -> int:
 
 
 def scratch(n: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """(pad, marks, units, state) for `next_shingles`: 50 kB."""
+    """Allocate (pad, marks, units, state) for `next_shingles`: 50 kB."""
     units = np.empty(n + CHUNK + SLACK, np.uint64)
     return np.zeros(PAD, np.uint8), np.empty(PIECE + SLACK, np.int64), units, np.zeros(N_STATE, np.uint64)
 

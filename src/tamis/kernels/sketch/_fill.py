@@ -117,7 +117,7 @@ def words(bins, rounds, t, wide):
 
 @helper
 def band_key(bins, first, rows, band):
-    """Never 0, which means no document."""
+    """Return the key of a band, never 0, which means no document."""
     key = mix(np.uint64(band) + GOLDEN)
     for k in range(first, first + rows):
         key = rotl64(key + at(bins, k) * _P2, _31) * _P1

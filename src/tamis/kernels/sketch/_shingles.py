@@ -129,7 +129,7 @@ def _ascii_shingles(source, e, n, seed, table, state, out, k):
 
 @helper
 def _point_units(source, e, table, state, units, m):
-    """Hashes of up to CHUNK code points to units[m:]; the place after the last."""
+    """Write hashes of up to CHUNK code points to units[m:]; return the position after the last."""
     p = np.int64(at(state, PLACE))
     limit = m + CHUNK
     while p < e and m < limit:
@@ -149,7 +149,7 @@ def _point_units(source, e, table, state, units, m):
 
 @helper
 def _word_units(source, size, e, pad, pages, flags, marks, state, units, m):
-    """Hashes of the words that end in the next PIECE bytes to units[m:]; the place after the last."""
+    """Write hashes of the words that end in the next PIECE bytes to units[m:]; return the position after the last."""
     p = np.int64(at(state, PLACE))
     inside = at(state, INSIDE)
     overflow = at(state, OVERFLOW)
@@ -174,7 +174,7 @@ def _word_units(source, size, e, pad, pages, flags, marks, state, units, m):
 
 @helper
 def _roll(units, m, n, power, seed, state, out, k):
-    """Hashes of the shingles that end among units[KEPT:m]; keeps the last n units for the next time."""
+    """Compute hashes of the shingles that end among units[KEPT:m]; keep the last n units for the next time."""
     h = at(state, HASH)
     seen = np.int64(at(state, SEEN))
     i = np.int64(at(state, KEPT))

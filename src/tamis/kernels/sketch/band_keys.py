@@ -179,7 +179,7 @@ def band_keys(
     wide: bool = False,
     method: Method = "fss",
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """(keys[document, band], number of shingles of each document, repeated ones counted).
+    """Return (keys[document, band], number of shingles of each document, repeated ones counted).
 
     Shingles are `n` code points or words in a row; a shorter document is one shingle, a blank or null one has none and
     keys of 0, which no other has. Bins compare 32 bits of a hash, 64 if `wide`. `method="permutations"` is plain
@@ -200,7 +200,7 @@ def sketched(
     wide: bool,
     method: Method,
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """`band_keys` of the documents data[starts[i]:ends[i])."""
+    """Return the `band_keys` of the documents data[starts[i]:ends[i])."""
     check_number("band_keys", "bands", bands, 1, MAX_BINS)
     check_number("band_keys", "rows", rows, 1, MAX_BINS)
     check_number("band_keys", "bands * rows", bands * rows, 1, MAX_BINS)

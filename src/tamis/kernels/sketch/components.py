@@ -37,7 +37,7 @@ def _root(parents, node):
 
 @kernel(types.int64(U32_OUT, U32_IN, U32_IN))
 def _link(parents_out, a, b):
-    """-1, or the first edge that cannot be linked."""
+    """Link edges; return -1, or the first edge that cannot be linked."""
     parents = pointer(parents_out)
     n = parents_out.size
     for k in range(a.size):
@@ -58,7 +58,10 @@ def _link(parents_out, a, b):
 
 @kernel(types.int64(U32_OUT))
 def _roots(parents):
-    """-1, or the first id whose parent is larger. The parent of each is a root by the time it is looked at."""
+    """Point every id to its root; return -1, or the first id whose parent is larger.
+
+    The parent of each is a root by the time it is looked at.
+    """
     for node in range(parents.size):
         parent = np.int64(at(parents, node))
         if parent > node:

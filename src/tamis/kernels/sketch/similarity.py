@@ -50,7 +50,7 @@ def _thin(hashes, end, top):
 
 @helper
 def _find(entries, slots, mask, h):
-    """(entry or -1, slot where it is or belongs). A slot is the upper half of a hash, and 1 + its entry."""
+    """Return (entry or -1, slot where it is or belongs). A slot is the upper half of a hash, and 1 + its entry."""
     slot = np.int64(h & np.uint64(mask))
     while True:
         word = at(slots, slot)
@@ -351,7 +351,7 @@ def _are_different(rows: NDArray[np.int64], n: int) -> bool:
 
 
 def _slots(n: int) -> int:
-    """At most a quarter of the slots is taken: a search that fails is short."""
+    """Return the number of slots. At most a quarter of them is taken: a search that fails is short."""
     return max(16, 1 << (4 * n - 1).bit_length())
 
 

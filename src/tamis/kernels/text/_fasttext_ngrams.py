@@ -85,7 +85,7 @@ def _add_buckets(file, shape, pruned, pruned_mask, matrix, waiting, n_waiting, s
 
 @helper
 def _hash_window(text, p, e, begin, n_here, shape, hashed):
-    """Buckets of the n-grams that begin at begin, ... begin + n_here - 1 of "<word>", by length."""
+    """Hash the n-grams that begin at begin, ... begin + n_here - 1 of "<word>" to buckets, by length."""
     maxn, least = at(shape, MAXN), max(at(shape, MINN), 1)
     size = e - p + 2
     n_codes = min(n_here + maxn - 1, size - begin)

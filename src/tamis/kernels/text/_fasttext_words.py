@@ -71,9 +71,9 @@ def note_word(source, size, begin, end, n_slots, slots, sums, stride, ahead, n_a
 
 @helper
 def is_known(slots, slot, ahead, base):
-    known = at(slots, SLOT * slot) == at(ahead, base) and at(slots, SLOT * slot + 1) == at(ahead, base + 1)
-    known = known and at(slots, SLOT * slot + 2) == at(ahead, base + 2)
-    return known and at(slots, SLOT * slot + 3) == at(ahead, base + 3)
+    is_same = at(slots, SLOT * slot) == at(ahead, base) and at(slots, SLOT * slot + 1) == at(ahead, base + 1)
+    is_same = is_same and at(slots, SLOT * slot + 2) == at(ahead, base + 2)
+    return is_same and at(slots, SLOT * slot + 3) == at(ahead, base + 3)
 
 
 @helper

@@ -199,11 +199,11 @@ def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work,
             for j in range(n_places):
                 k = np.int64(at(places, j))
                 key = _pair(at(hashes, k), at(hashes, k + 1)) if n == 2 else _key(ids, k)
-                found = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
-                put(ids, k, np.int32(found))
+                entry = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
+                put(ids, k, np.int32(entry))
                 put(firsts, n_ids, np.int32(k))
-                put(counts, found, np.int32(1 if found == n_ids else at(counts, found) + 1))
-                if found == n_ids:
+                put(counts, entry, np.int32(1 if entry == n_ids else at(counts, entry) + 1))
+                if entry == n_ids:
                     n_ids += 1
                 else:
                     begin = max(k, covered)
@@ -213,11 +213,11 @@ def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work,
             for j in range(n_places):
                 k = np.int64(at(places, j))
                 key = _pair(at(hashes, k), at(hashes, k + 1)) if n == 2 else _key(ids, k)
-                found = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
-                put(ids, k, np.int32(found))
+                entry = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
+                put(ids, k, np.int32(entry))
                 put(firsts, n_ids, np.int32(k))
-                put(counts, found, np.int32(1 if found == n_ids else at(counts, found) + 1))
-                n_ids += found == n_ids
+                put(counts, entry, np.int32(1 if entry == n_ids else at(counts, entry) + 1))
+                n_ids += entry == n_ids
         put(fractions, base + DUPLICATE + n, n_duplicate / n_chars)
         # The most frequent n-gram, of several the first; where none is repeated the first of the text.
         best = 1
@@ -272,13 +272,13 @@ def joined(source, size, s, n_words, n_chars, wanted, work, text, fractions, bas
             put(ids, k, np.int32(-1))
             continue
         key = _mix(load_u64(text, begin)) + load_u64(text, begin + 8)
-        found = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
-        put(ids, k, np.int32(found))
-        if found == n_ids:
-            put(counts, found, np.int32(1))
+        entry = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
+        put(ids, k, np.int32(entry))
+        if entry == n_ids:
+            put(counts, entry, np.int32(1))
             n_ids += 1
         else:
-            put(counts, found, np.int32(at(counts, found) + 1))
+            put(counts, entry, np.int32(at(counts, entry) + 1))
     n_places = 0
     for k in range(n_words - 1):
         put(places, n_places, np.int32(k))

@@ -57,10 +57,10 @@ def _same(source, p, e, text, t, t_end):
         c = at(source, p)
         if c - 65 < 26 and c >= 65:
             c |= 32
-        wanted = at(text, t)
-        if c == wanted:
+        byte = at(text, t)
+        if c == byte:
             p += 1
-        elif wanted == 107 and c == 0xE2 and p + 3 <= e and at(source, p + 1) == 0x84 and at(source, p + 2) == 0xAA:
+        elif byte == 107 and c == 0xE2 and p + 3 <= e and at(source, p + 1) == 0x84 and at(source, p + 2) == 0xAA:
             p += 3
         else:
             return False
@@ -72,12 +72,12 @@ def _same(source, p, e, text, t, t_end):
 def _meaning_at(source, s, e, q):
     letter = np.int64(at(source, q)) | 32
     text = pointer(_TEXT)
-    found = 0
+    meaning = 0
     for k in range(_N_PHRASES):
         begin = q - _ANCHOR[k]
         if _LETTER[k] == letter and begin >= s and _same(source, begin, e, text, _FROM[k], _FROM[k + 1]):
-            found |= _MEANING[k]
-    return found
+            meaning |= _MEANING[k]
+    return meaning
 
 
 @helper
@@ -88,7 +88,7 @@ def _either(block, i, letter):
 @helper
 def phrase_flags(source, size, s, e, pad):
     """Return flags for the kinds of phrases that source[s:e) contains."""
-    found = 0
+    meanings = 0
     p = s
     while p < e:
         block, i = block_at(source, size, p, e, pad)
@@ -98,7 +98,7 @@ def phrase_flags(source, size, s, e, pad):
         stops |= _either(block, i, 102) & mask_eq(block, i + 1, 32) & _either(block, i + 2, 117)
         stops &= valid_mask(p, e)
         while stops != ZERO:
-            found |= _meaning_at(source, s, e, p + lowest_bit(stops))
+            meanings |= _meaning_at(source, s, e, p + lowest_bit(stops))
             stops &= stops - ONE
         p += 64
-    return found
+    return meanings

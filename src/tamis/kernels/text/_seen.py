@@ -22,7 +22,7 @@ def new_set(n_pieces: int) -> NDArray[np.uint64]:
 
 @helper
 def slots_for(n_pieces, n_slots):
-    """(slots to use, rounds to make): few slots for few pieces, so that they stay in the cache."""
+    """Return (slots to use, rounds to make): few slots for few pieces, so that they stay in the cache."""
     used = 16
     while used < n_slots and used < 2 * n_pieces:
         used *= 2

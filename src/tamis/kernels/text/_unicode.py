@@ -73,7 +73,7 @@ _LISTS = (
 
 
 def build() -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
-    """(PAGE_OF, FLAGS) of the running Python."""
+    """Return (PAGE_OF, FLAGS) of the running Python."""
     page_of = np.zeros(0x1100, np.uint8)
     numbers: dict[bytes, int] = {bytes(512): 0}
     everything = np.arange(0x110000, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
@@ -131,14 +131,14 @@ def keep(folder: Path, page_of: NDArray[np.uint8], flags: NDArray[np.uint16]) ->
 
 def _table() -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
     folder = cache.folder("tables")
-    found = kept([BUILT] if folder is None else [BUILT, folder])
-    if found is not None:
-        return found
-    made = build()
+    stored = kept([BUILT] if folder is None else [BUILT, folder])
+    if stored is not None:
+        return stored
+    table = build()
     with contextlib.suppress(OSError):  # a folder that cannot be used costs time only
         if (own := cache.new_folder("tables")) is not None:
-            keep(own, *made)
-    return made
+            keep(own, *table)
+    return table
 
 
 PAGE_OF, FLAGS = _table()
@@ -147,7 +147,7 @@ PAGE_OF.flags.writeable = False
 
 @helper
 def decode(buf, p, e):
-    """(code point, position after it) at p < e. Malformed input reads as something, inside the bounds."""
+    """Return (code point, position after it) at p < e. Malformed input reads as something, inside the bounds."""
     c = np.int64(at(buf, p))
     if c < 0x80:
         return c, p + 1
@@ -181,7 +181,7 @@ def back(buf, s, p):
 
 @helper
 def first_word_byte(buf, s, e, pages, flags):
-    """Position of the first character of buf[s:e) that is no whitespace, or e."""
+    """Return the position of the first character of buf[s:e) that is no whitespace, or e."""
     while s < e:
         c = at(buf, s)
         if 32 < c < 128:
@@ -195,7 +195,7 @@ def first_word_byte(buf, s, e, pages, flags):
 
 @helper
 def after_last_word_byte(buf, s, e, pages, flags):
-    """Position after the last character of buf[s:e) that is no whitespace, or s."""
+    """Return the position after the last character of buf[s:e) that is no whitespace, or s."""
     while e > s:
         c = at(buf, e - 1)
         if 32 < c < 128:
@@ -206,3 +206,9 @@ def after_last_word_byte(buf, s, e, pages, flags):
             return e
         e = begin
     return s
+
+
+def main() -> int:
+    """Store the table of the running Python in the folder of the first argument: a step of building a package."""
+    keep(Path(sys.argv[1]), *build())
+    return 0

@@ -119,7 +119,7 @@ def _read_long(source, size, p, n_bytes):
 
 @helper
 def read_word(source, size, p, n_bytes):
-    """(hash, characters, first eight bytes) of a word."""
+    """Return (hash, characters, first eight bytes) of a word."""
     if n_bytes > 16 or p + 16 > size:
         return _read_long(source, size, p, n_bytes)
     first = _kept(load_u64(source, p), n_bytes)

@@ -80,17 +80,17 @@ def _count(data, starts, ends, pages_in, flags_in, pad_out, out):
                     k = lowest_bit(leads)
                     leads &= leads - ONE
                     code, after = decode(source, p + k, e)
-                    found = flags_of(pages, flags, code)
-                    if found & ALPHA:
+                    char_flags = flags_of(pages, flags, code)
+                    if char_flags & ALPHA:
                         alpha |= ONE << np.uint64(k)
-                    elif found & SPACE:
+                    elif char_flags & SPACE:
                         run = (ONE << np.uint64(after - p - k)) - ONE
                         spaces |= run << np.uint64(k)
                         if after - p > 64:
                             overflow = run >> np.uint64(64 - k)
                     else:
-                        n_brackets += 1 if found & ANGLE else 0
-                        n_ellipses += 1 if found & ELLIPSIS else 0
+                        n_brackets += 1 if char_flags & ANGLE else 0
+                        n_ellipses += 1 if char_flags & ELLIPSIS else 0
             n_chars += count_bits(valid & ~follow)
             n_spaces += count_bits(spaces & valid & ~follow)
             n_basic += count_bits(basic & valid)

@@ -247,9 +247,9 @@ def _pruned_table(cursor: _Cursor, pairs: NDArray[np.int32]) -> NDArray[np.int32
 
 
 def _kept_bits(pairs: NDArray[np.int32]) -> NDArray[np.uint64]:
-    kept = np.zeros(max(1, _table_size(pairs.size // 2) // 8), np.uint64)
-    fill_kept(pairs, kept)
-    return kept
+    bits = np.zeros(max(1, _table_size(pairs.size // 2) // 8), np.uint64)
+    fill_kept(pairs, bits)
+    return bits
 
 
 def _table_size(n_keys: int) -> int:

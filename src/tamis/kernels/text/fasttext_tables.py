@@ -95,7 +95,7 @@ def pruned_slot(bucket_id, mask):
 
 @kernel(types.boolean(I32_IN, I32_OUT))
 def fill_pruned(pairs, slots):
-    """(kept bucket, row) pairs into a table of such pairs, -1 for free. False if the buckets are rigged."""
+    """Enter (kept bucket, row) pairs into a table of such pairs, -1 for free. False if the buckets are rigged."""
     mask = np.int64(slots.size // 2 - 1)
     n_left = np.int64(1000) + 32 * np.int64(pairs.size)
     for k in range(pairs.size // 2):
@@ -125,6 +125,6 @@ def fill_kept(pairs, kept):
 
 @helper
 def kept_bit(kept, mask, bucket_id):
-    """0 where the bucket was not kept; 1 where it was, and for a few others."""
+    """Return 0 where the bucket was not kept; 1 where it was, and for a few others."""
     bit = bucket_id & mask
     return np.int64(at(kept, bit >> 6) >> np.uint64(bit & 63) & np.uint64(1))

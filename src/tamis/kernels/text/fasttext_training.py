@@ -87,8 +87,8 @@ def _step(label, rate, dim, n_labels, n_rows, rows, inputs, outputs, hidden, cha
     for d in range(dim):
         put(change, d, np.float32(0.0))
     for i in range(n_labels):
-        wanted = 1.0 if i == label else 0.0
-        step = np.float32(rate * (wanted - at(scores, i) / total))
+        target = 1.0 if i == label else 0.0
+        step = np.float32(rate * (target - at(scores, i) / total))
         for d in range(dim):
             put(change, d, at(change, d) + step * at(outputs, i * dim + d))
             put(outputs, i * dim + d, at(outputs, i * dim + d) + step * at(hidden, d))

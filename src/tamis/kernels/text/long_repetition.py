@@ -93,7 +93,7 @@ def _mark(
     again_out,
     best,
 ):
-    """Bits of the n-grams that occur more than once, and of those that occurred before; best = (count, first place).
+    """Mark n-grams that occur more than once, and those that occurred before; best = (count, first position).
 
     False when the table is full.
     """
@@ -218,25 +218,25 @@ def long_fractions(
     max_slots: int = MAX_SLOTS,
 ) -> NDArray[np.float64]:
     """fractions[kind + n] (see `_ngrams`) of data[start:end), which has `n_words` words and `n_chars` characters."""
-    found = np.zeros(WIDTH)
-    found[TOP : TOP + MAX_N + 1] = found[DUPLICATE : DUPLICATE + MAX_N + 1] = 1.0
+    fractions = np.zeros(WIDTH)
+    fractions[TOP : TOP + MAX_N + 1] = fractions[DUPLICATE : DUPLICATE + MAX_N + 1] = 1.0
     text = data, start, end
     before = np.empty(0, np.uint64)
     for n in range(2, min(n_words, wanted.last_n) + 1):
         repeated, again, best = _marked(text, n, n_words, before, False, max_slots)
         top = int(best[1]) if best[0] > 1 else 0
         n_duplicate, n_top, n_matches = _totals(text, n, top, again, np.zeros(2, np.uint64), False)
-        found[DUPLICATE + n] = n_duplicate / n_chars
-        found[GOPHER_TOP + n] = n_top * int(best[0]) / n_chars
-        found[TOP + n] = n_top * n_matches / n_chars
+        fractions[DUPLICATE + n] = n_duplicate / n_chars
+        fractions[GOPHER_TOP + n] = n_top * int(best[0]) / n_chars
+        fractions[TOP + n] = n_top * n_matches / n_chars
         before = repeated
     for n in range(2, min(n_words, MAX_N) + 1):
         if wanted.joins >> n & 1:
             repeated, _, _ = _marked(text, n, n_words, np.empty(0, np.uint64), True, max_slots)
             n_different = _n_set(repeated) // 2  # each is at two places or more
             table = np.zeros(1 << max(4, (n_different * 4 // 3).bit_length()), np.uint64)
-            found[GOPHER_DUPLICATE + n] = _totals(text, n, -1, repeated, table, True)[0] / n_chars
-    return found
+            fractions[GOPHER_DUPLICATE + n] = _totals(text, n, -1, repeated, table, True)[0] / n_chars
+    return fractions
 
 
 def _n_set(bits: NDArray[np.uint64]) -> int:

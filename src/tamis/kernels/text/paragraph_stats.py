@@ -113,9 +113,9 @@ def _phrases(data, starts, ends, pad_out, out):
     for row in range(starts.size):
         s = at(starts, row)
         e = at(ends, row)
-        found = phrase_flags(source, size, s, e, pad)
+        meanings = phrase_flags(source, size, s, e, pad)
         n_policy = 0
-        if found & POLICY:
+        if meanings & POLICY:
             begin = p = s
             while begin <= e:
                 # Byte by byte: few documents come here.
@@ -123,7 +123,7 @@ def _phrases(data, starts, ends, pad_out, out):
                     p += 1
                 n_policy += phrase_flags(source, size, begin, p, pad) & POLICY != 0
                 begin = p = p + 2
-        put_counts(out, row, (n_policy, np.int64(found & LOREM != 0), np.int64(found & JAVASCRIPT != 0)))
+        put_counts(out, row, (n_policy, np.int64(meanings & LOREM != 0), np.int64(meanings & JAVASCRIPT != 0)))
 
 
 def paragraph_counts(

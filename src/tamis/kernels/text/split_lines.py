@@ -58,7 +58,7 @@ _NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
 
 @helper
 def next_line(source, size, p, e, pad):
-    """(end, begin of the next) of the line at p < e."""
+    """Return (end, begin of the next) of the line at p < e."""
     while p < e:
         block, i = block_at(source, size, p, e, pad)
         stops = (mask_ge(block, i, 10) & mask_lt(block, i, 14)) | (mask_ge(block, i, 28) & mask_lt(block, i, 31))
@@ -132,7 +132,7 @@ def _is_terminal(source, a, b, pages, flags):
 
 @helper
 def _count_words(source, a, b, pages, flags):
-    """(words, characters of the longest)."""
+    """Return (words, characters of the longest)."""
     n_words = longest = length = 0
     while a < b:
         c = np.int64(at(source, a))
@@ -202,14 +202,14 @@ def _split_lines(data, starts, ends, pages_in, flags_in, pad_out, out):
             n_words, longest = _count_words(source, a, b, pages, flags)
             if longest > MAX_WORD or n_words < MIN_WORDS:
                 continue
-            found = phrase_flags(source, size, a, b, pad)
-            if found & LOREM:
+            meanings = phrase_flags(source, size, a, b, pad)
+            if meanings & LOREM:
                 n_lorem = 1
-            elif found & JAVASCRIPT:
+            elif meanings & JAVASCRIPT:
                 continue
             elif _has_curly(source, a, b):
                 n_curly = 1
-            elif found & C4_POLICY == 0:
+            elif meanings & C4_POLICY == 0:
                 n_kept += 1
                 n_sentences += _count_sentences(source, a, b, pages, flags)
         put_counts(out, row, (n_lines, n_bullets, n_ellipses, n_kept, n_sentences, n_lorem, n_curly))
@@ -259,17 +259,17 @@ def _tabulate(
             end, following = next_line(source, size, p, e, pad)
             a = first_word_byte(source, p, end, pages, flags)
             b = after_last_word_byte(source, a, end, pages, flags)
-            found = LINE_TERMINAL if _is_terminal(source, a, b, pages, flags) else 0
+            terminal = LINE_TERMINAL if _is_terminal(source, a, b, pages, flags) else 0
             n_words = longest = 0
-            if found != 0 or not only_terminal:
+            if terminal != 0 or not only_terminal:
                 n_words, longest = _count_words(source, a, b, pages, flags)
-                found |= phrase_flags(source, size, a, b, pad) & (C4_POLICY | LOREM | JAVASCRIPT)
-                found |= LINE_CURLY if _has_curly(source, a, b) else 0
+                terminal |= phrase_flags(source, size, a, b, pad) & (C4_POLICY | LOREM | JAVASCRIPT)
+                terminal |= LINE_CURLY if _has_curly(source, a, b) else 0
             put(line_starts, to, a)
             put(line_ends, to, b)
             put(n_words_out, to, n_words)
             put(longest_out, to, longest)
-            put(flags_out, to, found)
+            put(flags_out, to, terminal)
             to += 1
             p = following
 

@@ -59,7 +59,7 @@ _BUCKETS = 256
 
 @helper
 def _is_hash_symbol(source, p, e, n_chars):
-    """More runs of # than half the characters, which means: #, #a#, #a#b#, ..."""
+    """Return True if there are more runs of # than half the characters, which means: #, #a#, #a#b#, ..."""
     odd = n_chars % 2 == 0
     if odd:
         return False
@@ -105,7 +105,7 @@ def piece_end(source, p, e, pages, flags):
 
 
 def _hash(word: str) -> int:
-    """`_words.read_word` of a word of up to eight bytes."""
+    """Read a word of up to eight bytes as `_words.read_word` does."""
     data, most = word.encode(), (1 << 64) - 1
     h = int.from_bytes(data, "little") * int(K1) & most
     h = (h ^ h >> 32) * int(K2) & most
@@ -115,7 +115,7 @@ def _hash(word: str) -> int:
 
 @functools.cache
 def _lists() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """(hash, meaning) of the words looked for, each in the bucket of its low bits; no two share one."""
+    """Return (hash, meaning) of the words looked for, each in the bucket of its low bits; no two share one."""
     hashes = np.array([_hash(word) for word in COMMON_WORDS + SYMBOL_WORDS], np.uint64)
     meanings = [1 << k for k in range(len(COMMON_WORDS))] + [_SYMBOL_BIT] * len(SYMBOL_WORDS)
     buckets = (hashes & np.uint64(_BUCKETS - 1)).astype(np.int64)

@@ -212,14 +212,14 @@ class Cut:
         self.classes[[ord(c) for c in singles]] = SINGLE
         self.classes[[ord(c) for c in separators if ord(c) < 128]] = SEPARATOR
         wide = [(c.encode(), 0) for c in separators if ord(c) >= 128]
-        found = sorted([*wide, *((text.encode(), 1) for text in set(aside))])
-        for pattern, _ in found:
+        special = sorted([*wide, *((text.encode(), 1) for text in set(aside))])
+        for pattern, _ in special:
             self.classes[pattern[0]] |= _LOOK
-        self.firsts = np.searchsorted([p[0] for p, _ in found], np.arange(257)).astype(np.int64)
-        self.ends = np.cumsum([0, *(len(p) for p, _ in found)]).astype(np.int64)
-        self.patterns = np.frombuffer(b"".join(p for p, _ in found), np.uint8)
-        self.is_aside = np.array([one for _, one in found], np.uint8)
-        self.longest, self.aside_at_end = max((len(p) for p, _ in found), default=1), aside_at_end
+        self.firsts = np.searchsorted([p[0] for p, _ in special], np.arange(257)).astype(np.int64)
+        self.ends = np.cumsum([0, *(len(p) for p, _ in special)]).astype(np.int64)
+        self.patterns = np.frombuffer(b"".join(p for p, _ in special), np.uint8)
+        self.is_aside = np.array([one for _, one in special], np.uint8)
+        self.longest, self.aside_at_end = max((len(p) for p, _ in special), default=1), aside_at_end
 
 
 class IdRequest(NamedTuple):

@@ -136,8 +136,8 @@ def _find(word, salt, slots, pool, pool_bytes):
 class WordTable:
     """The table as Python sees it. Words are bytes, none of them empty."""
 
-    def __init__(self) -> None:
-        self.salt = np.uint64(int.from_bytes(os.urandom(8), "little"))
+    def __init__(self, salt: np.uint64 | None = None) -> None:
+        self.salt = np.uint64(int.from_bytes(os.urandom(8), "little")) if salt is None else salt
         self.clear()
 
     def clear(self) -> None:
@@ -146,7 +146,7 @@ class WordTable:
         self.n_words = self.end = 0
 
     def add(self, words: Sequence[bytes], ids: Sequence[Sequence[int]]) -> None:
-        """Words that are not there yet (`ids_of` tells), each once."""
+        """Add words that are not there yet (`ids_of` tells), each once."""
         if not words:
             return
         parts: list[bytes] = []

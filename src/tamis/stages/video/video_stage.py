@@ -172,13 +172,13 @@ _WHY = {
 
 
 def good_rows(
-    stage: VideoStage, batch: DocumentBatch, found: Sequence[T | VideoFault]
+    stage: VideoStage, batch: DocumentBatch, results: Sequence[T | VideoFault]
 ) -> tuple[DocumentBatch, list[T]]:
     """Return the rows with a result, and the results; rows with a fault are quarantined."""
-    is_good = np.array([not isinstance(one, VideoFault) for one in found], bool)
+    is_good = np.array([not isinstance(one, VideoFault) for one in results], bool)
     bad = np.flatnonzero(~is_good)
-    stage._note_bad(batch.serial[bad], [str(found[i]) for i in bad.tolist()])
-    return batch.filter(is_good), [one for one in found if not isinstance(one, VideoFault)]
+    stage._note_bad(batch.serial[bad], [str(results[i]) for i in bad.tolist()])
+    return batch.filter(is_good), [one for one in results if not isinstance(one, VideoFault)]
 
 
 # -- by hand ----------------------------------------------------------------------------------------------------------

@@ -43,5 +43,5 @@ def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TAMIS_STORES", raising=False)
     monkeypatch.setattr(store, "_clients", {})
-    monkeypatch.setattr(opening, "_seen", {})
+    monkeypatch.setattr(opening, "_sources", {})
     return boto3.client("s3")

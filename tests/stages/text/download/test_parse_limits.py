@@ -6,6 +6,7 @@ import bz2
 import hashlib
 import json
 import os
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from tamis import InProcessExecutor
 from tamis.pipeline import Pipeline
+from tamis.stages.text.download import parse_limits
 from tamis.stages.text.download.base import DocumentIterateExtractStage
 from tamis.stages.text.download.common_crawl import CommonCrawlHTMLExtractor, CommonCrawlWarcIterator
 from tamis.stages.text.download.html_extractors import HTMLExtractorAlgorithm
@@ -209,3 +211,63 @@ def run(stage: Any, path: Path, out: Path, field: str) -> tuple[list[dict[str, A
     entries = [json.loads(line) for p in out.glob("_tamis/quarantine/*") for line in p.read_text().splitlines()]
     assert pipeline.last_result.ledger.quarantined.n == len(entries)
     return entries, [json.loads(line)[field] for p in out.glob("*.jsonl") for line in p.read_text().splitlines()]
+
+
+def test_the_bound_of_the_depth_is_never_below_the_depth() -> None:
+    rng = random.Random(1)
+    parts = [
+        "<div>",
+        "</div>",
+        "<a~x=1>",
+        "</a>",
+        "<p>",
+        "<DIV/>",
+        "</Div~>",
+        "<!--",
+        "-->",
+        "<script>",
+        "</script>",
+        "<svg>",
+        "</svg>",
+        "<script/>",
+        "<averylongname>",
+        "</averylongname>",
+        "<b>",
+        "</b>",
+        "x",
+        "<title>",
+        "</title>",
+        "<li>",
+        "<path/>",
+        "<a[>",
+        "</a{>",
+        "</",
+        "<",
+        "<!--~</div>~-->",
+        "<colgroup>",
+        "<iframe>",
+    ]
+    for _ in range(3000):
+        html = "".join(rng.choice(parts).replace("~", " ") for _ in range(rng.randint(1, 60)))
+        assert parse_limits._depth_bound(html) >= _depth(html), html
+    assert parse_limits._depth_bound("<div></div>" * 5000) < 5
+    assert parse_limits._depth_bound("<div><!--</div>-->" * 5000) > 4999
+
+
+def _depth(html: str) -> int:
+    low, high = 0, 100
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            parse_limits._check(parse_limits._html_tags(html), ParseLimits(10**6, middle, 10**6))
+            high = middle
+        except ParseRefused:
+            low = middle + 1
+    return low
+
+
+def test_a_deep_page_with_many_tags_is_refused_and_a_flat_one_is_not() -> None:
+    limits = ParseLimits(10**7, 3000, 200_000)
+    assert check_html("<td><a>x</a></td>" * 20_000, limits) == 40_000
+    with pytest.raises(ParseRefused, match="deep"):
+        check_html("<div><script></div></script>" * 4000, limits)

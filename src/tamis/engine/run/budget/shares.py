@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tamis.engine.job import Job
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.engine.supervisor.state import MIN_CAP_BYTES
 from tamis.engine.workers_interface import ServerMemory
 from tamis.errors import BudgetError
@@ -26,7 +26,7 @@ USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which th
 STEP_BYTES = 5_000_000
 SPREAD_BYTES = 500_000  # how far two measurements of the same may be apart; eight in a row were 0.16 MB apart at most
 # Measured with the Gopher rules and a copy (30 MB in all), as if no other process used the same libraries: pages that
-# the forking server and the workers take back once they are at work (see memory/pages.py), and those that only the
+# the forking server and the workers take back once they are at work (see memory/release.py), and those that only the
 # command line uses.
 LIBRARY_BYTES = 24_000_000
 CALLER_LIBRARY_BYTES = 9_000_000
@@ -58,7 +58,7 @@ class BudgetShares:
 
 
 def share_budget(
-    budget_bytes: int, server: ServerMemory, settings: RunSettings, record: Record, job: Job
+    budget_bytes: int, server: ServerMemory, settings: RunSettings, record: SettingsLog, job: Job
 ) -> BudgetShares:
     """Divide the budget; raise BudgetError, naming the smallest budget that works, if this one does not."""
     caller = server.others_bytes

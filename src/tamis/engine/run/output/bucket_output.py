@@ -37,11 +37,11 @@ from tamis.engine.schema import (
 )
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.errors import RunConflict, StoreError
-from tamis.stores.s3 import Bucket, Taken, check_conditions
+from tamis.stores.run_locations import RUN_DIRECTORY
+from tamis.stores.s3 import Bucket, NameTaken, check_conditions
 from tamis.stores.uploads import Upload, put_file, send
 from tamis.stores.urls import output_url, split_s3
 
-RUN = "_tamis"
 _TRUTH = ("plan.json", "steps.json", "manifest.json")  # what is not in the bucket is not so
 UPLOADED_FILES = (
     "plan.json",
@@ -79,8 +79,8 @@ class BucketOutput:
         self.sizes, self._control_objects = {}, set()
         for listed in self.bucket.objects(f"{self.prefix}/"):
             name = listed.key[len(self.prefix) + 1 :]
-            if name.startswith(f"{RUN}/"):
-                self._control_objects.add(name[len(RUN) + 1 :])
+            if name.startswith(f"{RUN_DIRECTORY}/"):
+                self._control_objects.add(name[len(RUN_DIRECTORY) + 1 :])
             elif name:
                 self.sizes[name] = listed.size
 
@@ -90,11 +90,11 @@ class BucketOutput:
 
     def open(self, folder: str, log: CommitLog) -> None:
         """Make the local run directory `folder` what the bucket says, and finish what a killed run left half done."""
-        check_conditions(self.bucket, f"{self.prefix}/{RUN}/")
+        check_conditions(self.bucket, f"{self.prefix}/{RUN_DIRECTORY}/")
         self.list_objects()
         for name in UPLOADED_FILES:
             path = os.path.join(folder, name)
-            data = self.bucket.get(self._key(f"{RUN}/{name}")) if name in self._control_objects else None
+            data = self.bucket.get(self._key(f"{RUN_DIRECTORY}/{name}")) if name in self._control_objects else None
             if data is not None:
                 files.write_bytes(path, data, files.OWN)
             elif name in _TRUTH:
@@ -108,7 +108,8 @@ class BucketOutput:
                 self._download_all(spooled.valid(), folder)
         except (KeyError, TypeError, ValueError) as exc:
             raise RunConflict(
-                f"{self.url}/{RUN}/log is damaged, or not Tamis's ({exc}); start over with fresh=True (--fresh)"
+                f"{self.url}/{RUN_DIRECTORY}/log is damaged, or not Tamis's ({exc}); "
+                "start over with fresh=True (--fresh)"
             ) from None
         self._abort(u for u in pending if time.time() - u[2] > OLD_UPLOAD_S)
         self._is_open = True
@@ -118,10 +119,11 @@ class BucketOutput:
         names = sorted(n[4:] for n in self._control_objects if n.startswith("log/") and _SEQUENCE.fullmatch(n[4:]))
         if [int(n) for n in names] != list(range(len(names))):
             raise RunConflict(
-                f"{self.url}/{RUN}/log has gaps: it cannot be gone on from; start over with fresh=True (--fresh)"
+                f"{self.url}/{RUN_DIRECTORY}/log has gaps: the run cannot be resumed; "
+                "start over with fresh=True (--fresh)"
             )
         self._next = len(names)
-        return [self._key(f"{RUN}/log/{n}") for n in names]
+        return [self._key(f"{RUN_DIRECTORY}/log/{n}") for n in names]
 
     def _resume_uploads(self, spooled: SpooledLog) -> None:
         """Collect the uploads that the log names, and remove files of retracted sampling steps that still exist."""
@@ -159,7 +161,7 @@ class BucketOutput:
     # -- keeping ------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
         """Store a file of the run directory that resuming the run, or observing it elsewhere, needs."""
-        self.bucket.put(self._key(f"{RUN}/{name}"), data)
+        self.bucket.put(self._key(f"{RUN_DIRECTORY}/{name}"), data)
         self._control_objects.add(name)
 
     def keep_file(self, name: str, path: str) -> None:
@@ -167,18 +169,18 @@ class BucketOutput:
 
         `name`: below _tamis/.
         """
-        put_file(self.bucket, self._key(f"{RUN}/{name}"), path)
+        put_file(self.bucket, self._key(f"{RUN_DIRECTORY}/{name}"), path)
         self._control_objects.add(name)
 
     def bring(self, name: str, path: str) -> None:
         """Download a file that `keep` stored, if there is one."""
-        data = self.bucket.get(self._key(f"{RUN}/{name}"))
+        data = self.bucket.get(self._key(f"{RUN_DIRECTORY}/{name}"))
         if data is not None:
             files.write_bytes(path, data, files.OWN)
 
     def drop(self, name: str) -> None:
         if self._is_open and name in self._control_objects:
-            self.bucket.delete(self._key(f"{RUN}/{name}"))
+            self.bucket.delete(self._key(f"{RUN_DIRECTORY}/{name}"))
             self._control_objects.discard(name)
 
     def difference(self, file: CommittedFile) -> str:
@@ -248,11 +250,11 @@ class BucketOutput:
         return replace(committed, upload=(upload.id, upload.mark, upload.parts))
 
     def _log(self, records: Sequence[LogRecord]) -> None:
-        key = self._key(f"{RUN}/log/{self._next:020d}")
+        key = self._key(f"{RUN_DIRECTORY}/log/{self._next:020d}")
         data = b"".join(line_of(r) for r in [WriterRecord(os.urandom(12).hex()), *records])
         try:
             self.bucket.put_new(key, data)
-        except Taken:
+        except NameTaken:
             self._lost = True
             raise StoreError(
                 f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the "
@@ -267,7 +269,7 @@ class BucketOutput:
             upload = _upload_of(file)
             try:
                 self.bucket.complete(self._key_of(file), upload.id, upload.parts, upload.mark)
-            except Taken as exc:
+            except NameTaken as exc:
                 raise StoreError(
                     f"{exc} is there already, and Tamis did not write it; move it away, then the same command goes on"
                 ) from None
@@ -298,8 +300,8 @@ class BucketOutput:
                 return
             there, meant = self.bucket.head(self._key(name)), other.bucket.head(source)
             if there is None or meant is None or (there.size, there.mark) != (meant.size, meant.mark):
-                raise Taken(name)
-        except Taken:
+                raise NameTaken(name)
+        except NameTaken:
             raise RunConflict(
                 f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes "
                 "on"
@@ -331,7 +333,7 @@ class BucketOutput:
         for name in sorted(
             self._control_objects, key=order
         ):  # the log last: as long as it is there, it says what is Tamis's
-            self.bucket.delete(self._key(f"{RUN}/{name}"))
+            self.bucket.delete(self._key(f"{RUN_DIRECTORY}/{name}"))
         self._control_objects.clear()
         self._abort(pending)
         self._next, self._logged, self._is_writer = 0, set(), True
@@ -350,7 +352,7 @@ class BucketOutput:
     def _uploads(self) -> Iterable[tuple[str, str, float]]:
         """Yield the unfinished uploads of this output alone: another output may be stored in a folder below."""
         yield from self.bucket.uploads(f"{self.prefix}/part-")
-        yield from self.bucket.uploads(f"{self.prefix}/{RUN}/")
+        yield from self.bucket.uploads(f"{self.prefix}/{RUN_DIRECTORY}/")
 
     def _abort(self, uploads: Iterable[tuple[str, str, float]]) -> None:
         for key, upload, _ in uploads:
@@ -362,7 +364,7 @@ class BucketOutput:
 
     def _key_of(self, file: CommittedFile) -> str:
         name = check_name(file.name)
-        return self._key(name if file.is_output else f"{RUN}/{file.kind}/{name}")
+        return self._key(name if file.is_output else f"{RUN_DIRECTORY}/{file.kind}/{name}")
 
 
 def _upload_of(file: CommittedFile) -> Upload:

@@ -26,6 +26,8 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import CommitLog
 from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, replacement_names
+from tamis.engine.run.output.sample_store import SampleStore
+from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import CommitOrReplace, CommitRecord, CommittedFile, FileKind, ReplaceRecord
 from tamis.engine.supervisor.actions import CommitPartition, Committed, ReplaceFiles
 from tamis.errors import TamisError
@@ -41,14 +43,26 @@ class Committer:
     """
 
     def __init__(
-        self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None], remote: BucketOutput | None = None
+        self,
+        output: str,
+        quarantine: str,
+        log: CommitLog,
+        wake: Callable[[], None],
+        remote: BucketOutput | None = None,
+        samples: SampleStore | None = None,
     ) -> None:
-        """Create the committer. `remote`: the output, if it is in a bucket."""
+        """Create the committer. `remote`: the output, if it is in a bucket; `samples`: None if none are taken."""
         self.output, self.quarantine, self.log, self._wake, self._remote = output, quarantine, log, wake, remote
+        self._samples = samples
         self._jobs: queue.SimpleQueue[CommitPartition | ReplaceFiles | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
         self._thread.start()
+
+    @property
+    def sample_limits(self) -> SampleLimits | None:
+        """The limits of the samples chosen so far; None if none are taken."""
+        return None if self._samples is None else self._samples.limits
 
     def submit(self, action: CommitPartition | ReplaceFiles) -> None:
         self._jobs.put(action)
@@ -67,6 +81,8 @@ class Committer:
             except KeyboardInterrupt as exc:
                 interrupted = exc
         self.log.close()
+        if self._samples is not None:
+            self._samples.close()
         if interrupted is not None:
             raise interrupted
 
@@ -90,6 +106,7 @@ class Committer:
 
     def _commit(self, group: list[CommitPartition | ReplaceFiles]) -> None:
         try:
+            group = [self._without_samples(job) for job in group]
             if self._remote is not None:
                 self._remote.commit(group, self.quarantine, self.log)
             else:
@@ -105,6 +122,17 @@ class Committer:
         for job in group:
             covered = job.covered if isinstance(job, CommitPartition) else []
             self.results.put(Committed(job.partition, covered, _bytes(job)))
+
+    def _without_samples(self, job: CommitPartition | ReplaceFiles) -> CommitPartition | ReplaceFiles:
+        """Join the samples of a partition to those of the run, and return what is to be committed."""
+        paths = [f.path for f in job.files if f.kind is FileKind.SAMPLES]
+        if not paths:
+            return job
+        if self._samples is not None:
+            self._samples.merge(paths)
+        for path in paths:
+            files.remove(path)
+        return replace(job, files=[f for f in job.files if f.kind is not FileKind.SAMPLES])
 
 
 def commit_group(group: list[CommitPartition | ReplaceFiles], output: str, quarantine: str, log: CommitLog) -> None:

@@ -46,10 +46,9 @@ from tamis.engine.schema import (
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
 from tamis.stores import scratch_files, scratch_references
-from tamis.stores.run_locations import FETCHED, local_output_dir
+from tamis.stores.run_locations import FETCHED, RUN_DIRECTORY, local_output_dir, run_dir_of
 from tamis.stores.urls import is_bucket
 
-NAME = "_tamis"
 _RETRACT_MARK = re.compile(r"retract-([0-9]{1,6})")
 _T = TypeVar("_T")
 # Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and
@@ -84,7 +83,7 @@ class RunDir(files.Closing):
         self.remote = BucketOutput(output) if is_bucket(output) else None
         self.target = output if self.remote is None else self.remote.url  # as the user knows it
         self.output = output = local_output_dir(output)
-        self.path = os.path.join(output, NAME)
+        self.path = run_dir_of(output)
         self.staged = os.path.join(self.path, "staged")
         self.quarantine = os.path.join(self.path, "quarantine")
         self.verdicts = os.path.join(self.path, "verdicts")
@@ -140,7 +139,7 @@ class RunDir(files.Closing):
         They are files of this run, or files that this run did not write.
         """
         names = list(self.remote.sizes) if self.remote is not None else os.listdir(self.output)
-        tops = [(n, n.partition("/")[0]) for n in names if n != NAME]
+        tops = [(n, n.partition("/")[0]) for n in names if n != RUN_DIRECTORY]
         return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
 
     def open(self) -> Self:
@@ -268,10 +267,10 @@ class RunDir(files.Closing):
             return
         for name in names:
             path = os.path.join(self.path, name)
-            found = [(name, path)] if os.path.isfile(path) else []
+            outputs = [(name, path)] if os.path.isfile(path) else []
             if os.path.isdir(path):
-                found = [(f"{name}/{n}", os.path.join(path, n)) for n in sorted(os.listdir(path))]
-            for key, file in found:
+                outputs = [(f"{name}/{n}", os.path.join(path, n)) for n in sorted(os.listdir(path))]
+            for key, file in outputs:
                 self.remote.keep_file(key, file)
 
     def bring_files(self, *names: str) -> None:

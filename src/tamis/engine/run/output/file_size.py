@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tamis.engine.schema import CommitOrReplace, CommittedFile, FileKind, ReplaceRecord
-from tamis.engine.supervisor.units import Regroup, Rewrite
+from tamis.engine.units import Regroup, Rewrite
 
 _PLACE = re.compile(r"part-([0-9]+)-([0-9]+)")
 _MIN_DIGITS = 5
@@ -60,8 +60,8 @@ def output_parts(records: Iterable[CommitOrReplace]) -> list[OutputPart]:
 
 def _place_of(name: str, base: tuple[int, ...]) -> tuple[int, ...]:
     """Return the input position in the name of a partition's file; nothing for a file that replaces others."""
-    found = _PLACE.match(name) if len(base) == 1 else None
-    return () if found is None else (int(found[1]), int(found[2]))
+    match = _PLACE.match(name) if len(base) == 1 else None
+    return () if match is None else (int(match[1]), int(match[2]))
 
 
 def plan_cuts(parts: Sequence[OutputPart], target_bytes: int, folder: str) -> list[Rewrite]:

@@ -53,7 +53,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     model_identifier: str = field(default=CLIP, kw_only=True)
     embedding_field: str = field(default="embedding", kw_only=True)
     _network: ClipVision | None = field(default=None, init=False)
-    _kept_in: str | None = field(default=None, init=False)
+    _vector_folder: str | None = field(default=None, init=False)
     traits: ClassVar[StageTraits] = StageTraits(keeps_results=True)
     columns_in = ()
     columns_out = ("embedding_field",)
@@ -75,7 +75,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self.setup()
 
     def setup(self, worker_metadata: Any = None) -> None:
-        if self._kept_in is None or not VectorCache(self._kept_in).has_any():
+        if self._vector_folder is None or not VectorCache(self._vector_folder).has_any():
             self._load()  # else only if something is missing there
 
     def teardown(self) -> None:
@@ -85,7 +85,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._pool = None
 
     def keep_between_passes(self, folder: str) -> None:
-        self._kept_in = folder
+        self._vector_folder = folder
 
     def least_bytes(self) -> int:
         try:
@@ -116,7 +116,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
             return batch
-        cache = VectorCache(self._kept_in) if self._kept_in is not None else None
+        cache = VectorCache(self._vector_folder) if self._vector_folder is not None else None
         rows: list[Any] = cache.load(batch) if cache is not None else [None] * batch.num_items
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
@@ -132,15 +132,15 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         survivors = batch.filter(good)
         return survivors.with_column(self.embedding_field, as_column([rows[i] for i in np.flatnonzero(good)]))
 
-    def _embedded(self, found: list[Where]) -> list[Any]:
+    def _embedded(self, locations: list[Where]) -> list[Any]:
         """Return a vector for each image, or its fault."""
         out: list[Any] = []
-        for faults, vectors in self._results(found):
+        for faults, vectors in self._results(locations):
             each_vector = iter(vectors)
             out += [next(each_vector) if fault is None else fault for fault in faults]
         return out
 
-    def _results(self, found: list[Where]) -> Iterator[tuple[list[ImageFault | None], Any]]:
+    def _results(self, locations: list[Where]) -> Iterator[tuple[list[ImageFault | None], Any]]:
         """Yield for each chunk the fault of each image (or None) and the vectors of the images without one.
 
         The network works on a chunk while the one before is taken from it and the next ones are decoded.
@@ -152,7 +152,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._pool = ThreadPoolExecutor(max(2, int(n * share)))
         make = partial(square, side=network.side)
         under_way: tuple[list[ImageFault | None], Callable[[], Any]] | None = None
-        for chunk in each(found, make, self.model_inference_batch_size, self._pool):
+        for chunk in each(locations, make, self.model_inference_batch_size, self._pool):
             squares = [one for one in chunk if not isinstance(one, ImageFault)]
             wait = network.begin(squares) if squares else list
             if under_way is not None:

@@ -52,8 +52,8 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def keep(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         limit = self.score_threshold
-        kept: np.ndarray[Any, Any] = scores < limit if self.keeps_low else scores >= limit
-        return kept
+        is_kept: np.ndarray[Any, Any] = scores < limit if self.keeps_low else scores >= limit
+        return is_kept
 
     def rules(self) -> list[DropRule]:
         side = {"at_most" if self.keeps_low else "at_least": "score_threshold"}

@@ -52,11 +52,11 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         height = batch.column("height").to_numpy(zero_copy_only=False).astype(np.float64)
         short, long = np.minimum(width, height), np.maximum(width, height)
         measured = {"shorter side": short, "longer side": long, "aspect ratio": long / short}
-        left = np.arange(batch.num_items)
+        pending = np.arange(batch.num_items)
         for rule in self.rules():
-            values, limit = measured[rule.score][left], next(iter(rule.limits.values()))
-            self._note_scores(rule.score, values, batch.serial[left])
+            values, limit = measured[rule.score][pending], next(iter(rule.limits.values()))
+            self._note_scores(rule.score, values, batch.serial[pending])
             stays = values >= limit if rule.at_least else values <= limit
-            self._note_drops(batch.serial[left[~stays]], rule.name, values[~stays].tolist(), dict(rule.limits))
-            left = left[stays]
-        return batch if len(left) == batch.num_items else batch.take(left)
+            self._note_drops(batch.serial[pending[~stays]], rule.name, values[~stays].tolist(), dict(rule.limits))
+            pending = pending[stays]
+        return batch if len(pending) == batch.num_items else batch.take(pending)

@@ -37,7 +37,7 @@ class ImageReaderStage(Reader):
         check_amount(self.num_gpus_per_worker, f"{self.name}: num_gpus_per_worker")
 
     def process(self, task: Any) -> list[Any]:
-        return [ImageBatch.like(batch) for batch in super().process(task)]
+        return [ImageBatch.like(super().process(task))]
 
 
 @dataclass(repr=False)

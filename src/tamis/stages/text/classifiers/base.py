@@ -77,10 +77,10 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
             stages.append(self.tokenizer())
         model_stages = self.model_stages()
         if self.filter_by:
-            wanted = self.wanted_labels()
+            labels = self.wanted_labels()
             if isinstance(model_stages[0], ModelStage):
-                model_stages[0].want_labels(wanted)
-            model_stages.append(Filter(LabelFilter(wanted), self.label_field, name=f"{self.name}_filter"))
+                model_stages[0].want_labels(labels)
+            model_stages.append(Filter(LabelFilter(labels), self.label_field, name=f"{self.name}_filter"))
         for stage in model_stages[1:]:  # in the worker of the model: passing documents on would cost more than these do
             stage.resources = model_stages[0].resources
         return stages + model_stages
@@ -293,14 +293,14 @@ class ClassifierModelStage(ModelStage):
         if self._kind == "several":
             chances = 1 / (1 + np.exp(-rows.astype(np.float64)))
             labels: Any = [[label for label, p in zip(self._labels, row, strict=True) if p >= 0.5] for row in chances]
-            found = {self.label_field: pa.array(labels, pa.large_list(pa.large_string()))}
+            columns = {self.label_field: pa.array(labels, pa.large_list(pa.large_string()))}
         else:
             chances = softmax(rows)
             names = np.array(self._labels, object)[chances.argmax(1)] if len(chances) else []
-            found = {self.label_field: pa.array(list(names), pa.large_string())}
+            columns = {self.label_field: pa.array(list(names), pa.large_string())}
         if self.score_field is not None:
-            found[self.score_field] = pa.array(list(np.round(chances, _DIGITS)), pa.large_list(pa.float64()))
-        return found
+            columns[self.score_field] = pa.array(list(np.round(chances, _DIGITS)), pa.large_list(pa.float64()))
+        return columns
 
 
 def softmax(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

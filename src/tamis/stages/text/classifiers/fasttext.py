@@ -67,9 +67,9 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             from tamis.stages.text.fasttext.model import FastTextModel
 
             model = FastTextModel.load(self.model_path)
-            wanted = [*self._wanted, *([self.score_label] if self.score_label is not None else [])]
-            if wanted:
-                refuse_unknown(wanted, [name.removeprefix(LABEL) for name in model.labels], self.model_path)
+            labels = [*self._wanted, *([self.score_label] if self.score_label is not None else [])]
+            if labels:
+                refuse_unknown(labels, [name.removeprefix(LABEL) for name in model.labels], self.model_path)
             self._model = model
 
     def want_labels(self, labels: list[Any]) -> None:

@@ -72,7 +72,7 @@ class PromptTaskComplexityModelStage(ModelStage):
         self._maps = {
             name: folder.config.get(name) for name in ("target_sizes", "task_type_map", "weights_map", "divisor_map")
         }
-        wrong = [name for name, found in self._maps.items() if not isinstance(found, dict)]
+        wrong = [name for name, label_map in self._maps.items() if not isinstance(label_map, dict)]
         if wrong or list(self._maps["target_sizes"]) != [TASK, *DIMENSIONS]:
             raise UsageError(
                 f"model folder {folder.path}: config.json has no "
@@ -98,14 +98,16 @@ class PromptTaskComplexityModelStage(ModelStage):
         if not len(rows):  # of the types that they have else: a column has one type, however documents are cut
             return {name: pa.array([], pa.string() if name in _NAMES else pa.float64()) for name in OUTPUT_FIELDS}
         logits = np.split(rows, np.cumsum(self._sizes)[:-1], axis=1)
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for (name, share), own in zip(DIMENSIONS.items(), logits[1:], strict=True):
             weights = np.asarray(self._maps["weights_map"][name], np.float64)
             scores = np.round(softmax(own) @ weights / float(self._maps["divisor_map"][name]), 4)
-            found[name] = np.where(scores >= _SHOTS_AT_LEAST, scores, 0.0) if name == "number_of_few_shots" else scores
-            found["prompt_complexity_score"] = found.get("prompt_complexity_score", 0.0) + share * found[name]
-        found["prompt_complexity_score"] = np.round(found["prompt_complexity_score"], 5)
-        return {name: found.get(name) for name in OUTPUT_FIELDS} | self._tasks(logits[0])
+            columns[name] = (
+                np.where(scores >= _SHOTS_AT_LEAST, scores, 0.0) if name == "number_of_few_shots" else scores
+            )
+            columns["prompt_complexity_score"] = columns.get("prompt_complexity_score", 0.0) + share * columns[name]
+        columns["prompt_complexity_score"] = np.round(columns["prompt_complexity_score"], 5)
+        return {name: columns.get(name) for name in OUTPUT_FIELDS} | self._tasks(logits[0])
 
     def _tasks(self, logits: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Return the most likely task type with its probability, and the second, "NA" if that is unlikely."""

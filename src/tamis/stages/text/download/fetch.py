@@ -115,9 +115,9 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
             body, is_part = _Body(answer, policy), answer.status == http.client.PARTIAL_CONTENT
             if is_part and _first_byte(answer.headers) != start:
                 raise _Interrupted("the server answered with another range than was asked for")
-            left = 0 if is_part else start
-            while left and (block := body.piece(left)):
-                left -= len(block)
+            bytes_left = 0 if is_part else start
+            while bytes_left and (block := body.piece(bytes_left)):
+                bytes_left -= len(block)
             data = body.read(length)
             if len(data) < length:
                 raise _Interrupted(f"{len(data):,} of {length:,} bytes came")

@@ -43,10 +43,10 @@ def own_name_of_url(url: str) -> str:
 def _plain(url: str) -> tuple[str, bool]:
     """Return the path and the query as a name, and True if nothing but slashes was replaced."""
     parts = urlsplit(url)
-    wanted = parts.path.lstrip("/").replace("/", "-") + (f"?{parts.query}" if parts.query else "")
-    plain = re.sub(r"[^A-Za-z0-9._+=@~-]", "_", wanted)
+    name = parts.path.lstrip("/").replace("/", "-") + (f"?{parts.query}" if parts.query else "")
+    plain = re.sub(r"[^A-Za-z0-9._+=@~-]", "_", name)
     plain = re.sub(r"^\.", "_", plain)
-    return plain, plain == wanted
+    return plain, plain == name
 
 
 def _marked(url: str, plain: str) -> str:

@@ -84,15 +84,15 @@ class Decoded(Closing):
 
     def skip(self, n_bytes: int) -> int:
         """Pass over `n_bytes` without holding them; returns how many there were."""
-        left = n_bytes
-        while left > 0 and self._fill():
-            n = min(left, len(self._ready) - self._at)
+        bytes_left = n_bytes
+        while bytes_left > 0 and self._fill():
+            n = min(bytes_left, len(self._ready) - self._at)
             self._at += n
             self.offset += n
-            left -= n
-        if left == n_bytes and self._fault is not None:
+            bytes_left -= n
+        if bytes_left == n_bytes and self._fault is not None:
             raise self._fault
-        return n_bytes - left
+        return n_bytes - bytes_left
 
     def readline(self, max_bytes: int) -> bytes:
         """Return the bytes up to and including the next newline, or `max_bytes`, or the rest; b"" at the end."""

@@ -76,7 +76,7 @@ class FastTextModel:
         """
         ids, scores = self.predict_ids(texts, k, threshold)
         labels = [[self.labels[label] for label in row if label >= 0] for row in ids.tolist()]
-        return labels, [row[: len(found)] for row, found in zip(scores.tolist(), labels, strict=True)]
+        return labels, [row[: len(row_labels)] for row, row_labels in zip(scores.tolist(), labels, strict=True)]
 
     def predict_ids(
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, k: int = 1, threshold: float = 0.0

@@ -42,7 +42,13 @@ class C4Quality(RuleSet):
 
     def filters(self) -> list[DocumentFilter]:
         return [
-            *rule("lorem_ipsum", "c4_lorem_ipsum", high=0 if self.filter_lorem_ipsum else None),
-            *rule("curly_bracket", "c4_curly_bracket", high=0 if self.filter_curly_bracket else None),
-            *rule("too_few_sentences", "c4_sentences", low=self.min_num_sentences),
+            *_switched("lorem_ipsum", "filter_lorem_ipsum", self.filter_lorem_ipsum),
+            *_switched("curly_bracket", "filter_curly_bracket", self.filter_curly_bracket),
+            *self.rule("too_few_sentences", "c4_sentences", low="min_num_sentences"),
         ]
+
+
+def _switched(label: str, parameter: str, is_on: bool) -> list[DocumentFilter]:
+    """Return a rule against any occurrence, which a parameter switches off."""
+    rules = rule(label, f"c4_{label}", high=0 if is_on else None)
+    return [one.set_by(maximum=f"{parameter}: false") for one in rules]

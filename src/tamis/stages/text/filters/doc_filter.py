@@ -17,13 +17,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 
 if TYPE_CHECKING:
     Stats = Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class RecipeTexts:
+    """How a recipe sets the limits of a filter that is part of a rule set: texts with {} for the value, by limit."""
+
+    by_limit: Mapping[str, str]
 
 
 class DocumentFilter(ABC):
@@ -36,6 +43,7 @@ class DocumentFilter(ABC):
 
     accepts_null: ClassVar[bool] = False
     _name: str | None = None
+    _in_recipe: RecipeTexts | None = None  # no plain value: how a limit is written is no setting of the filter
     # Callers of NeMo Curator's filters may set these; the built-in ones do not use them.
     sentences: Any = None
     paragraphs: Any = None
@@ -53,6 +61,12 @@ class DocumentFilter(ABC):
     def name(self) -> str:
         """The name in reports; set `_name` to change it."""
         return self._name or type(self).__name__
+
+    @property
+    def meaning(self) -> str:
+        """What the score is, in words: the first sentence of the docstring."""
+        own = type(self).__doc__ or ""
+        return "" if own.startswith(f"{type(self).__name__}(") else own.strip().partition("\n")[0][:300]
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -106,6 +120,22 @@ class DocumentFilter(ABC):
     def bounds(self) -> tuple[str | None, str | None]:
         """Return the names of the lower and the upper limit, if a document is kept exactly between them."""
         return None, None
+
+    def set_by(self, **texts: str) -> Self:
+        """Note how a recipe sets limits of this filter, such as minimum="line_punct_thr: {}"; return the filter."""
+        self._in_recipe = RecipeTexts(texts)
+        return self
+
+    @property
+    def in_recipe(self) -> Mapping[str, str]:
+        """How a recipe sets the limits that it does not set under their own names."""
+        return self._in_recipe.by_limit if self._in_recipe is not None else {}
+
+    def find_evidence(self, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that the score counts, in order: reports highlight them in examples."""
+        from tamis.stages.text.filters.evidence import find_ranges
+
+        return next((found for s in self.statistics if (found := find_ranges(s, text))), [])
 
 
 class BoundedFilter(DocumentFilter):
@@ -200,6 +230,10 @@ class StatisticFilter(KernelFilter):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._name = self.label
+
+    @property
+    def meaning(self) -> str:
+        return ", divided by ".join(name.replace("_", " ") for name in self.statistics)
 
     @property
     def statistics(self) -> tuple[str, ...]:

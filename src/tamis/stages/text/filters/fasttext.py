@@ -213,7 +213,8 @@ class LanguageFilter(RuleSet):
     name: str = "language"
 
     def filters(self) -> list[DocumentFilter]:
-        return [FastTextLangId(self.model_path, self.min_score, self.lang, self.max_bytes)]
+        one = FastTextLangId(self.model_path, self.min_score, self.lang, self.max_bytes)
+        return [one.set_by(min_langid_score="min_score: {}")]
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         return [ScoreFilter(self.filters()[0], self.text_field, score_field=self.language_field, name=self.name)]

@@ -43,8 +43,8 @@ class FineWebQuality(RuleSet):
         duplicate_chars = self.char_duplicates_ratio
         return [
             *rule("empty", "sentences", low=1),
-            *rule("line_punct_ratio", "terminal_sentences", "sentences", low=self.line_punct_thr),
-            *rule("short_line_ratio", "short_sentences", "sentences", high=self.short_line_thr),
+            *self.rule("line_punct_ratio", "terminal_sentences", "sentences", low="line_punct_thr"),
+            *self.rule("short_line_ratio", "short_sentences", "sentences", high="short_line_thr"),
             *([] if duplicate_chars is None else [DuplicateLineCharsFilter(duplicate_chars)]),
-            *rule("list_ratio", "newlines", "words", high=self.new_line_ratio),
+            *self.rule("list_ratio", "newlines", "words", high="new_line_ratio"),
         ]

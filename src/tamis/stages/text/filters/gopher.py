@@ -39,21 +39,21 @@ class GopherQuality(RuleSet):
     def filters(self) -> list[DocumentFilter]:
         words = "non_symbol_words"
         return [
-            *rule("gopher_short_doc", words, low=self.min_doc_words),
-            *rule("gopher_long_doc", words, high=self.max_doc_words),
-            *rule("gopher_below_avg_threshold", "non_symbol_word_chars", words, low=self.min_avg_word_length),
-            *rule("gopher_above_avg_threshold", "non_symbol_word_chars", words, high=self.max_avg_word_length),
-            *rule("gopher_too_many_hashes", "hash_chars", "words", high=self.max_symbol_word_ratio),
-            *rule("gopher_too_many_ellipsis", "ellipses", "words", high=self.max_symbol_word_ratio),
-            *rule("gopher_too_many_bullets", "gopher_bullet_lines", "split_lines", high=self.max_bullet_lines_ratio),
-            *rule(
+            *self.rule("gopher_short_doc", words, low="min_doc_words"),
+            *self.rule("gopher_long_doc", words, high="max_doc_words"),
+            *self.rule("gopher_below_avg_threshold", "non_symbol_word_chars", words, low="min_avg_word_length"),
+            *self.rule("gopher_above_avg_threshold", "non_symbol_word_chars", words, high="max_avg_word_length"),
+            *self.rule("gopher_too_many_hashes", "hash_chars", "words", high="max_symbol_word_ratio"),
+            *self.rule("gopher_too_many_ellipsis", "ellipses", "words", high="max_symbol_word_ratio"),
+            *self.rule("gopher_too_many_bullets", "gopher_bullet_lines", "split_lines", high="max_bullet_lines_ratio"),
+            *self.rule(
                 "gopher_too_many_end_ellipsis",
                 "gopher_ellipsis_lines",
                 "split_lines",
-                high=self.max_ellipsis_lines_ratio,
+                high="max_ellipsis_lines_ratio",
             ),
-            *rule("gopher_below_alpha_threshold", "words_with_alpha", "words", low=self.max_non_alpha_words_ratio),
-            *rule("gopher_enough_stop_words", "distinct_common_words", low=self.min_stop_words),
+            *self.rule("gopher_below_alpha_threshold", "words_with_alpha", "words", low="max_non_alpha_words_ratio"),
+            *self.rule("gopher_enough_stop_words", "distinct_common_words", low="min_stop_words"),
         ]
 
 
@@ -80,16 +80,28 @@ class GopherRepetition(RuleSet):
         paragraphs, lines = "gopher_duplicate_paragraph", "duplicate_line_run"
         rules = [
             *rule("empty", "chars", low=1),
-            *rule("dup_para_frac", f"{paragraphs}s", "gopher_paragraphs", high=self.dup_para_frac),
-            *rule("dup_para_char_frac", f"{paragraphs}_chars", "chars", high=self.dup_para_char_frac),
-            *rule("dup_line_frac", f"{lines}s", "line_runs", high=self.dup_line_frac),
-            *rule("dup_line_char_frac", f"{lines}_chars", "chars", high=self.dup_line_char_frac),
+            *self.rule("dup_para_frac", f"{paragraphs}s", "gopher_paragraphs", high="dup_para_frac"),
+            *self.rule("dup_para_char_frac", f"{paragraphs}_chars", "chars", high="dup_para_char_frac"),
+            *self.rule("dup_line_frac", f"{lines}s", "line_runs", high="dup_line_frac"),
+            *self.rule("dup_line_char_frac", f"{lines}_chars", "chars", high="dup_line_char_frac"),
         ]
         for n, limit in _grams("top_n_grams", self.top_n_grams):
-            rules += rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
+            made = rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
+            rules += [one.set_by(maximum=_pairs_text("top_n_grams", self.top_n_grams, n)) for one in made]
         for n, limit in _grams("dup_n_grams", self.dup_n_grams):
-            rules += rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
+            made = rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
+            rules += [one.set_by(maximum=_pairs_text("dup_n_grams", self.dup_n_grams, n)) for one in made]
         return rules
+
+
+def _pairs_text(parameter: str, pairs: Sequence[Sequence[float]], changed: int) -> str:
+    """Return how a recipe sets the limit of one n, which needs all pairs.
+
+    >>> _pairs_text("top_n_grams", ((2, 0.2), (3, 0.18)), 3)
+    'top_n_grams: [[2, 0.2], [3, {}]]'
+    """
+    texts = (f"[{n}, {'{}' if n == changed else limit}]" for n, limit in pairs)
+    return f"{parameter}: [{', '.join(texts)}]"
 
 
 def _grams(parameter: str, pairs: Sequence[Sequence[float]]) -> list[tuple[int, float]]:

@@ -32,6 +32,14 @@ class RuleSet(CompositeStage[DocumentBatch, DocumentBatch]):
     def filters(self) -> list[DocumentFilter]:
         """Return the rules in their order. A rule whose limit is None is left out."""
 
+    def rule(
+        self, label: str, statistic: str, per: str | None = None, *, low: str | None = None, high: str | None = None
+    ) -> list[DocumentFilter]:
+        """Return a rule whose limits are parameters of this set, given by their names; none if they are None."""
+        values = {side: getattr(self, name) for side, name in (("low", low), ("high", high)) if name is not None}
+        names = {side: f"{name}: {{}}" for side, name in (("minimum", low), ("maximum", high)) if name is not None}
+        return [one.set_by(**names) for one in rule(label, statistic, per, **values)]
+
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         filters = self.filters()
         if not filters:
@@ -42,7 +50,7 @@ class RuleSet(CompositeStage[DocumentBatch, DocumentBatch]):
 def rule(
     label: str, statistic: str, per: str | None = None, *, low: Any = None, high: Any = None, when_nothing: float = 0.0
 ) -> list[DocumentFilter]:
-    """Return one rule, or none if both limits are None."""
+    """Return one rule with the limits `low` and `high`, or none if both are None."""
     if low is None and high is None:
         return []
     bounds = -math.inf if low is None else low, math.inf if high is None else high

@@ -231,6 +231,11 @@ class ScoreFilter(_FilterStage):
     def rules(self) -> list[DropRule]:
         return _rules(self.filter_obj, self.invert)
 
+    def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
+        names = [r.name for r in self.rules()]
+        one: Any = self.filter_obj[names.index(rule)] if rule in names else None  # type: ignore[index]
+        return one.find_evidence(text) if one is not None else []
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
         filters: list[Any] = self.filter_obj  # type: ignore[assignment]
         chain = zip(filters, self.text_field, self.score_field, self.invert, _reasons(filters), strict=True)  # type: ignore[arg-type]
@@ -375,8 +380,11 @@ def _reasons(filters: Sequence[Any]) -> list[str]:
 def _rules(filters: Any, inverts: Any) -> list[DropRule]:
     rules = []
     for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
-        limits, bounds = (one.thresholds(), one.bounds()) if isinstance(one, DocumentFilter) else ({}, (None, None))
-        rules.append(DropRule(_inverted(reason, invert), reason, limits, *bounds, invert))
+        name = _inverted(reason, invert)
+        if isinstance(one, DocumentFilter):
+            rules.append(DropRule(name, reason, one.thresholds(), *one.bounds(), invert, one.in_recipe, one.meaning))
+        else:
+            rules.append(DropRule(name, reason, {}, inverted=invert))
     return rules
 
 

@@ -86,9 +86,9 @@ class ColumnStatistics:
             if missing & set(TOGETHER):
                 missing |= {name for name in TOGETHER if not self._has(name, rows)}
             is_whole = len(rows) == self.batch.num_items
-            known = {name: self._select(name, rows) for name in TOGETHER if self._has(name, rows)}
+            numbers = {name: self._select(name, rows) for name in TOGETHER if self._has(name, rows)}
             selected = (None if is_whole else rows) if self._positions is None else self._positions[rows]
-            for name, values in measure(self._column, missing, selected, known).items():
+            for name, values in measure(self._column, missing, selected, numbers).items():
                 if is_whole:
                     self.batch.measured[self.field, name] = values
                 else:

@@ -1,6 +1,13 @@
 """Reading and writing of documents."""
 
-from tamis.stages.text.io.reader import ArrowReader, DocumentReader, JsonlReader, ParquetReader, TextReader
+from tamis.stages.text.io.reader import (
+    ArrowReader,
+    DocumentReader,
+    JsonlReader,
+    ParquetReader,
+    TextReader,
+    WarcReader,
+)
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
 
 __all__ = [
@@ -12,4 +19,5 @@ __all__ = [
     "ParquetReader",
     "ParquetWriter",
     "TextReader",
+    "WarcReader",
 ]

@@ -15,13 +15,13 @@ def output_format(
 ) -> tuple[type[FileWriter], str]:
     """Return the writer class and file extension of the input files.
 
-    JSONL for several formats, plain for several codecs.
+    JSONL for several formats and for WARC, plain for several codecs.
 
     `accepted`: the suffixes of files that are read, by default all that Tamis knows. `output`: a folder to exclude.
     """
     from tamis.formats.input_files.listing import list_files
     from tamis.formats.input_files.skipped import suffix_of
-    from tamis.formats.registry import table_name
+    from tamis.formats.registry import record_name, table_name
     from tamis.stages.file_partitioning import FilePartitioningStage
 
     accepted = FilePartitioningStage(source).suffixes() if accepted is None else tuple(accepted)
@@ -30,6 +30,8 @@ def output_format(
     tables = {table_name(suffix) for suffix in suffixes}
     if len(tables) == 1 and (name := tables.pop()) in _writers():
         return writer_of(name), (suffixes.pop().lstrip(".") if len(suffixes) == 1 else name)
+    if any(record_name(suffix) for suffix in suffixes):  # what is made of web pages is much less than they are
+        return writer_of("jsonl"), "jsonl"
     codecs = {suffix.rpartition(".")[2] for suffix in suffixes if suffix.count(".") == 2}
     is_one_codec = len(codecs) == 1 and all(suffix.count(".") == 2 for suffix in suffixes)
     return writer_of("jsonl"), f"jsonl.{codecs.pop()}" if is_one_codec else "jsonl"

@@ -25,7 +25,7 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 _ENGINES = ("pyarrow", "pyarrow_direct", "pandas", "ujson", "auto", "cudf", None)
 _CODECS = {name: codec.name for codec in CODECS.values() for name in (*codec.aliases, codec.name)}
-_READ = (*_FIXED, "columns", "engine", "compression", "storage_options")
+_READ = (*_FIXED, "columns", "dtype", "engine", "compression", "storage_options")
 
 
 def read_options(

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis._lazy import torch
-from tamis.memory.device_limits import DeviceLimit, DeviceMemory, is_device_full, limit_torch
-from tamis.memory.gpu_lock import GpuLock
+from tamis.memory.device_limits import DeviceLimit, DeviceMemory, GpuLock, is_device_full, limit_torch
 from tamis.stages.text.models.batching import Shape, TokenBatch, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
@@ -150,19 +149,19 @@ class PreparedInputs:
     """Inputs of the next batches, prepared on the host (`prepare`) while the device is busy."""
 
     def __init__(self, prepare: Callable[[TokenBatch], Any]) -> None:
-        self._prepare, self._made = prepare, dict[int, tuple[TokenBatch, Any]]()
+        self._prepare, self._prepared = prepare, dict[int, tuple[TokenBatch, Any]]()
 
     def make(self, lengths: list[int], allowance: Allowance, n: int) -> None:
         """Make `n` batches, those with which `run_batches` begins unless one of them fails."""
         order, begin = ordered(lengths, allowance.shape), 0
-        while begin < len(order) and len(self._made) < n:
+        while begin < len(order) and len(self._prepared) < n:
             batch = _allowed(lengths, order, begin, allowance)
-            self._made[batch.at[0]] = batch, self._prepare(batch)
+            self._prepared[batch.at[0]] = batch, self._prepare(batch)
             begin += len(batch.at)
 
     def take(self, batch: TokenBatch) -> Any:
         """Return the result of `prepare` for a batch; it is returned only once."""
-        prepared_batch, prepared = self._made.pop(batch.at[0], (None, None))
+        prepared_batch, prepared = self._prepared.pop(batch.at[0], (None, None))
         return prepared if prepared_batch == batch else self._prepare(batch)
 
 

@@ -248,7 +248,7 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
             raise UsageError(f"model file {index}: expected a weight_map, the part of each weight; copy it again")
         is_own = index.name == "model.safetensors.index.json"  # others are of other precisions
         named += [(index.name, part, is_read and is_own) for part in dict.fromkeys(map(str, parts.values()))]
-    for file, part, must_be_there in named:
+    for file, part, is_required in named:
         if part is None or part in there:
             continue
         is_plain = isinstance(part, str) and not set("/\\") & set(part)
@@ -258,7 +258,7 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
                 "itself are loaded, for opening any "
                 "other file may run code"
             )
-        if must_be_there and not (path / part).exists():
+        if is_required and not (path / part).exists():
             raise UsageError(f"model folder {path}: {file} names {part!r}, which is not there; copy the folder again")
 
 

@@ -230,7 +230,7 @@ class AnsweringModel(_Causal):
         ends = torch.tensor([] if eos_ids is None else eos_ids, dtype=torch.long, device=self._device.kind).reshape(-1)
         out = np.full((len(texts), MAX_NEW_TOKENS), -1, np.int32)
         with torch.inference_mode():
-            said: list[torch.Tensor] = []
+            answers: list[torch.Tensor] = []
             reading = self._read(texts, batch, answers=True)
             state = reading.last
             is_done = torch.arange(len(state), device=state.device) >= len(texts)  # rows that only fill the batch
@@ -238,11 +238,11 @@ class AnsweringModel(_Causal):
                 scores = state if self._is_custom else self._model.get_output_embeddings()(state)
                 token = scores.argmax(-1)
                 is_done = is_done | torch.isin(token, ends)
-                said.append(token.masked_fill(is_done, -1))
-                if len(said) == MAX_NEW_TOKENS or bool(is_done.all()):
+                answers.append(token.masked_fill(is_done, -1))
+                if len(answers) == MAX_NEW_TOKENS or bool(is_done.all()):
                     break
                 state = reading.follow(token)
-        rows = torch.stack(said, 1)[: len(texts)].cpu().numpy()
+        rows = torch.stack(answers, 1)[: len(texts)].cpu().numpy()
         out[:, : rows.shape[1]] = rows
         return out
 

@@ -107,7 +107,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     traits: ClassVar[StageTraits] = StageTraits(only_adds=True, gives_documents=True, keeps_results=True)
 
     _network: Network | None = None
-    _kept_in: str | None = None
+    _vector_folder: str | None = None
     _device: TorchDevice | None = None
     _allowance: Allowance | None = None
     _max_tokens: int = 0
@@ -147,8 +147,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._check_labels()
 
     def _check_labels(self) -> None:
-        if self._wanted and (known := self.known_labels()) is not None:
-            refuse_unknown(self._wanted, known, self.model_identifier)
+        if self._wanted and (labels := self.known_labels()) is not None:
+            refuse_unknown(self._wanted, labels, self.model_identifier)
 
     def least_bytes(self) -> int:
         """Return the size of the weights if they are already on this machine.
@@ -236,7 +236,11 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         tokens = Tokenized(task, self.tokens_field, self._max_tokens)
-        rows = self._rows(tokens.texts) if self._kept_in is None else self._known_rows(task, tokens, self._kept_in)
+        rows = (
+            self._rows(tokens.texts)
+            if self._vector_folder is None
+            else self._known_rows(task, tokens, self._vector_folder)
+        )
         columns = dict(self.columns(rows))
         result = task
         for name, values in columns.items():
@@ -253,7 +257,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return result
 
     def keep_between_passes(self, folder: str) -> None:
-        self._kept_in = folder
+        self._vector_folder = folder
 
     def _known_rows(self, task: DocumentBatch, tokens: Tokenized, folder: str) -> np.ndarray[Any, Any]:
         """Return the network's rows, computed now or in an earlier pass of this workflow.

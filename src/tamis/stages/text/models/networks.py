@@ -234,9 +234,9 @@ def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = No
     need_torch(f"the model {folder.path}")
     import transformers
 
-    found = folder.config if "hidden_size" in folder.config else base.config if base is not None else {}
+    encoder_config = folder.config if "hidden_size" in folder.config else base.config if base is not None else {}
     with load_errors(folder):
-        config = transformers.AutoConfig.for_model(**{"model_type": "deberta-v2", **found})
+        config = transformers.AutoConfig.for_model(**{"model_type": "deberta-v2", **encoder_config})
         weights = {k.removeprefix(prefix): v for k, v in weights_of(folder, prefix).items()}
         kind = transformers.MODEL_MAPPING[type(config)]
         model, loading_info = kind.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True)
@@ -387,15 +387,15 @@ class SequenceClassifier:
             return output_of(self._own, "logits", input_ids=ids, attention_mask=mask)[: prepared.n].float()
 
 
-def _side(model: Any, wanted: str) -> str:
+def _side(model: Any, name: str) -> str:
     """Return the side on which texts of a classifier are padded.
 
     "right" by default: positions are then those of a text alone, and a causal model never looks there. "left"
-    if the model reads its score at the last position of a row (XLNet, whose positions are distances). `wanted`
+    if the model reads its score at the last position of a row (XLNet, whose positions are distances). `name`
     for a model that is not defined in transformers.
     """
     if not type(model).__module__.startswith("transformers."):
-        return wanted
+        return name
     reads_last = hasattr(model, "sequence_summary") and getattr(model.config, "summary_type", None) == "last"
     return "left" if reads_last else "right"
 

@@ -67,10 +67,10 @@ def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
 
 def why_not(config: Any) -> str:
     """Return why a model of this configuration cannot be run packed, as part of a sentence; "" if it can."""
-    wanted = {"relative_attention": True, "position_biased_input": False, "type_vocab_size": 0, "share_att_key": True}
+    expected = {"relative_attention": True, "position_biased_input": False, "type_vocab_size": 0, "share_att_key": True}
     if getattr(config, "model_type", "") != "deberta-v2":
         return f"its architecture is {getattr(config, 'model_type', 'unknown')!r}, not 'deberta-v2'"
-    for name, value in wanted.items():
+    for name, value in expected.items():
         if getattr(config, name, None) != value:
             return f"its {name} is {getattr(config, name, None)!r}, not {value!r}"
     if set(config.pos_att_type or ()) != {"c2p", "p2c"}:

@@ -245,19 +245,19 @@ class Tokenizer:
 
         A beginning that proves too short for `max_tokens` is extended.
         """
-        wanted = [min(n, max_chars or n) for n in pc.utf8_length(texts).to_pylist()]
-        left = list(range(len(wanted)))
-        token_ids: list[list[int]] = [[] for _ in wanted]
+        sizes = [min(n, max_chars or n) for n in pc.utf8_length(texts).to_pylist()]
+        pending = list(range(len(sizes)))
+        token_ids: list[list[int]] = [[] for _ in sizes]
         n_chars = _CHARS_PER_TOKEN * (self.max_tokens + _N_SPARE)
-        while left:
-            some = pc.utf8_slice_codeunits(texts.take(left), 0, min(n_chars, max_chars or n_chars)).to_pylist()
+        while pending:
+            some = pc.utf8_slice_codeunits(texts.take(pending), 0, min(n_chars, max_chars or n_chars)).to_pylist()
             again = []
-            for i, ids in zip(left, self._encode(some), strict=True):
-                if wanted[i] > n_chars and len(ids) < self.max_tokens + self._n_spare:
+            for i, ids in zip(pending, self._encode(some), strict=True):
+                if sizes[i] > n_chars and len(ids) < self.max_tokens + self._n_spare:
                     again.append(i)
                 else:
                     token_ids[i] = self._cut(ids)
-            left, n_chars = again, n_chars * 4
+            pending, n_chars = again, n_chars * 4
         return token_ids
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -36,7 +36,7 @@ def model_resources(weights: Callable[[], int] | None = None) -> Resources:
 
     `weights`: bytes of the model, 0 if not known yet.
 
-    Several workers of a small model share a device and take turns on it (memory/gpu_lock.py), so that it does not
+    Several workers of a small model share a device and take turns on it (memory/device_limits.py), so that it does not
     wait while one of them reads and passes on results; as many as the host needs to be ready in time, since a
     small model is soon done. A large model would fill the device twice.
     """

@@ -81,13 +81,13 @@ class WordCache:
 
         parts = string_buffers(pa.array(texts, pa.large_string()))
         no_end = 1 << 20  # ids
-        found, aside = self.look_up(parts, np.arange(len(texts)), IdRequest(no_end, no_end))
+        ids, aside = self.look_up(parts, np.arange(len(texts)), IdRequest(no_end, no_end))
         if aside.size:
-            found.append(IdLists.of(aside, self._encode([texts[int(i)] for i in aside])))
-        return as_lists(found, len(texts))
+            ids.append(IdLists.of(aside, self._encode([texts[int(i)] for i in aside])))
+        return as_lists(ids, len(texts))
 
     def look_up(
-        self, parts: StringBuffers, rows: np.ndarray[Any, Any], wanted: IdRequest
+        self, parts: StringBuffers, rows: np.ndarray[Any, Any], request: IdRequest
     ) -> tuple[list[IdLists], np.ndarray[Any, Any]]:
         """Return the ids of these texts, and the rows of those that only the tokenizer itself can encode."""
         from tamis.kernels.tokens.word_ids import ASIDE, MISSING, word_ids
@@ -97,7 +97,7 @@ class WordCache:
         aside = [np.zeros(0, np.int64)]
         with self._lock:
             while rows.size:
-                result = word_ids(parts.data, starts, ends, self._cut, wanted, self.words, self._long, _LONGEST + 1)
+                result = word_ids(parts.data, starts, ends, self._cut, request, self.words, self._long, _LONGEST + 1)
                 chunks.append(IdLists(rows, result.lengths, result.ids))
                 aside.append(rows[result.status == ASIDE])
                 again = result.status == MISSING
@@ -113,11 +113,11 @@ class WordCache:
         new = list({parts.data[a:b].tobytes() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)})
         if not new:
             return
-        asked = dict(zip(new, self._ask([word.decode() for word in new]), strict=True))
+        ids_of_word = dict(zip(new, self._ask([word.decode() for word in new]), strict=True))
         cacheable = [w for w in new if len(w) <= _LONGEST]
         long = [w for w in new if len(w) > _LONGEST]  # a paragraph without a blank may be one
         for table, some in ((self.words, cacheable), (self._long, long)):
-            table.add(some, [asked[w] for w in some])
+            table.add(some, [ids_of_word[w] for w in some])
 
 
 def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:

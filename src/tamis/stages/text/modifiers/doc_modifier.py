@@ -15,6 +15,8 @@ class DocumentModifier(ABC):
     A modifier never gets a null. Its public attributes are its parameters, which a resumed run compares.
     """
 
+    removes_values: ClassVar[bool] = False
+    """It removes values that must not be stored: no sample of a text shows them (engine/worker/sampling.py)."""
     kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels, loaded before any memory cap
 
     @property

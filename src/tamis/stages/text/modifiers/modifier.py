@@ -68,6 +68,16 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
         inputs = set(self.inputs()[1])
         return ["data"], [o for o in dict.fromkeys(o for _, _, o in self._steps) if o not in inputs]
 
+    @property
+    def redacts_samples(self) -> bool:  # type: ignore[override]  # as its modifiers do
+        return any(isinstance(m, DocumentModifier) and m.removes_values for m, _, _ in self._steps)
+
+    def redact_sample(self, text: str) -> str:
+        for modifier, _, _ in self._steps:
+            if isinstance(modifier, DocumentModifier) and modifier.removes_values:
+                text = modifier.modify_document(text)
+        return text
+
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
             return batch

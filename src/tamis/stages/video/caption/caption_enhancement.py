@@ -60,7 +60,7 @@ class CaptionEnhancementStage(ChatModelStage):
         answers: list[str] = []
         for i in range(0, len(chats), self.model_batch_size):
             answers += self._model.answers(chats[i : i + self.model_batch_size])
-        left = iter(answers)
-        enhanced = [[next(left) for _ in of] for of in captions]
+        remaining = iter(answers)
+        enhanced = [[next(remaining) for _ in of] for of in captions]
         self._say(f"{len(answers)} captions of {batch.num_items} clips")
         return batch.with_column(ENHANCED, pa.array(enhanced, pa.list_(pa.large_string())))

@@ -65,27 +65,27 @@ class CaptionGenerationStage(ChatModelStage):
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
         rows = list(zip(*(batch.values(c) for c in ("path", WINDOWS, PROMPT, "pixel_aspect")), strict=True))
-        found: list[Any] = [[""] * len(windows or ()) for _, windows, _, _ in rows]
-        for asked in self._together(rows, found):
-            answers = self._model.answers([q for _, _, q in asked])
+        texts: list[Any] = [[""] * len(windows or ()) for _, windows, _, _ in rows]
+        for group in self._together(rows, texts):
+            answers = self._model.answers([q for _, _, q in group])
             if self.generate_stage2_caption:
                 first = self.stage2_prompt_text or _STAGE2
                 again = [
                     Question(q.frames, first + a, q.seconds_per_frame)
-                    for (_, _, q), a in zip(asked, answers, strict=True)
+                    for (_, _, q), a in zip(group, answers, strict=True)
                 ]
                 answers = self._model.answers(again)
-            for (i, k, _), answer in zip(asked, answers, strict=True):
-                if not isinstance(found[i], VideoFault):
-                    found[i][k] = answer
-        batch, captions = good_rows(self, batch, found)
+            for (i, k, _), answer in zip(group, answers, strict=True):
+                if not isinstance(texts[i], VideoFault):
+                    texts[i][k] = answer
+        batch, captions = good_rows(self, batch, texts)
         self._say(f"{sum(map(len, captions))} captions of {batch.num_items} clips")
         return batch.with_column(CAPTIONS, pa.array(captions, pa.list_(pa.large_string())))
 
-    def _together(self, rows: list[Any], found: list[Any]) -> Iterator[list[tuple[int, int, Question]]]:
+    def _together(self, rows: list[Any], captions: list[Any]) -> Iterator[list[tuple[int, int, Question]]]:
         """Yield windows for one call of the model: (clip, window, question).
 
-        A clip that cannot be decoded is noted in `found`.
+        A clip that cannot be decoded is noted in `texts`.
         """
         waiting: list[tuple[int, int, Question]] = []
         for i, (path, windows, prompt, aspect) in enumerate(rows):
@@ -93,7 +93,7 @@ class CaptionGenerationStage(ChatModelStage):
                 try:
                     waiting.append((i, k, self._question(path_of(path), window, prompt, aspect or 1.0)))
                 except VideoFault as exc:
-                    found[i] = exc
+                    captions[i] = exc
                     break
                 waiting_bytes = sum(q.frames.nbytes for _, _, q in waiting)
                 if len(waiting) == self.caption_batch_size or waiting_bytes >= _AT_ONCE_BYTES:

@@ -68,12 +68,12 @@ class CaptionPreparationStage(VideoStage):
     def windows(self, start_s: float, end_s: float, fps: float) -> list[dict[str, Any]]:
         """Return the windows of one clip. Frames are counted from its start."""
         total = round((end_s - start_s) * fps)
-        made = []
+        windows = []
         for window in compute_windows(total, self.window_size, self.remainder_threshold):
             n = smart_nframes(self.sampling_fps, window.end - window.start + 1, fps)
             step = (window.end - window.start) / max(1, n - 1)
             frames = [window.start + round(i * step) for i in range(n)]
-            made.append(
+            windows.append(
                 {"start_frame": window.start, "end_frame": window.end, "times_s": [start_s + f / fps for f in frames]}
             )
-        return made
+        return windows

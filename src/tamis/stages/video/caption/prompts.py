@@ -37,12 +37,12 @@ ENHANCE = {
 }
 
 
-def prompt_of(stage: str, variant: str, text: str | None, known: dict[str, str]) -> str:
+def prompt_of(stage: str, variant: str, text: str | None, prompts: dict[str, str]) -> str:
     """Return the given text, or the known prompt named `variant`."""
     if text is not None:
         return text
-    if variant not in known:
+    if variant not in prompts:
         raise UsageError(
-            f"{stage}: prompt_variant must be one of {', '.join(known)}, got {variant!r}; or give prompt_text"
+            f"{stage}: prompt_variant must be one of {', '.join(prompts)}, got {variant!r}; or give prompt_text"
         )
-    return known[variant]
+    return prompts[variant]

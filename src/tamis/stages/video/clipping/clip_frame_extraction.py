@@ -46,8 +46,8 @@ class ClipFrameExtractionStage(VideoStage):
     def __post_init__(self) -> None:
         purposes = [_member(FramePurpose, p) for p in self.extract_purposes or ()]
         self.extraction_policies = [_member(FrameExtractionPolicy, p) for p in self.extraction_policies]
-        given = [self.target_fps] if isinstance(self.target_fps, (int, float)) else self.target_fps
-        rates = list(given) if given is not None else sorted({_RATES[p] for p in purposes}) or [2.0]
+        target_rates = [self.target_fps] if isinstance(self.target_fps, (int, float)) else self.target_fps
+        rates = list(target_rates) if target_rates is not None else sorted({_RATES[p] for p in purposes}) or [2.0]
         if not rates or not all(rate > 0 for rate in rates) or not self.extraction_policies:
             raise UsageError(f"{self.name}: target_fps must be rates above 0, got {self.target_fps!r}")
         self.rates = [float(rate) for rate in rates]
@@ -82,14 +82,14 @@ class ClipFrameExtractionStage(VideoStage):
         return task
 
     def _frames(self, path: str, times: Sequence[float]) -> np.ndarray[Any, Any]:
-        made: list[Any] = []
+        frames: list[Any] = []
         for _, frame in frames_at(path_of(path), times):
             height, width = self.target_res or shown_size(frame, 1.0)[::-1]
-            if not made:
+            if not frames:
                 memory_needed.reserve_frames(len(times), width, height)
-            made.append(rgb(frame, width, height))
-        self._say(f"{len(made)} frames of {path}")
-        return np.stack(made)
+            frames.append(rgb(frame, width, height))
+        self._say(f"{len(frames)} frames of {path}")
+        return np.stack(frames)
 
 
 def _member(kind: Any, value: Any) -> Any:

@@ -108,10 +108,10 @@ class TransNetV2ClipExtractionStage(NetworkStage):
         probabilities = array("f", self._probabilities(small()))
         if not times:
             raise VideoFault(frames.fault or "none of its frames can be decoded")
-        found = model.scenes_of(probabilities, self.threshold)
-        if not self.entire_scene_as_clip and found == [(0, len(times))]:
+        scenes = model.scenes_of(probabilities, self.threshold)
+        if not self.entire_scene_as_clip and scenes == [(0, len(times))]:
             return []
-        return [(times[a], times[b] if b < len(times) else max(duration_s, times[-1])) for a, b in found]
+        return [(times[a], times[b] if b < len(times) else max(duration_s, times[-1])) for a, b in scenes]
 
     def _probabilities(self, frames: Iterator[np.ndarray[Any, Any]]) -> Iterator[float]:
         most = _GPU_WINDOWS if self._device.kind == "cuda" else 1

@@ -84,8 +84,8 @@ class ClipAestheticFilterStage(NetworkStage):
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
         chosen = signature(FrameExtractionPolicy.sequence, self.target_fps)
-        known = batch.values(chosen) if chosen in batch.get_columns() else [None] * batch.num_items
-        columns = (*(batch.values(c) for c in (*SPAN, "pixel_aspect")), known)
+        stored_scores = batch.values(chosen) if chosen in batch.get_columns() else [None] * batch.num_items
+        columns = (*(batch.values(c) for c in (*SPAN, "pixel_aspect")), stored_scores)
         batch, scores = self._of_each(batch, columns, self._score)
         return keep_by(self, batch.with_column(SCORE, pa.array(scores, pa.float64())), self.rules())
 

@@ -76,7 +76,7 @@ def decode_for_motion(
         raise VideoResolutionTooSmallError(
             f"{os.fspath(video)}: {facts.width} x {facts.height}; both sides must be at least {PATCH}"
         )
-    wanted = n_examined_frames(facts.duration_s, target_fps, target_duration_ratio)
+    n_frames = n_examined_frames(facts.duration_s, target_fps, target_duration_ratio)
     frames, size = [], (facts.height, facts.width)
     for width, height, vectors in sampled_vectors(
         os.fspath(video), facts.codec, facts.fps, 0.0, facts.duration_s, target_fps
@@ -84,7 +84,7 @@ def decode_for_motion(
         size = height, width
         if vectors is not None:
             frames.append(vectors)
-        if len(frames) == wanted:
+        if len(frames) == n_frames:
             break
     return DecodedData(frames, size)
 
@@ -105,9 +105,9 @@ def check_if_small_motion(
         raise UsageError(
             "check_if_small_motion: use_gpu must be False and batch_size at least 1; vectors are summed frame by frame"
         )
-    found = MotionMap(frame_shape[1], frame_shape[0])
+    motion_map = MotionMap(frame_shape[1], frame_shape[0])
     for vectors in mv_list:
-        found.add(vectors)
-    motion = found.motion()
+        motion_map.add(vectors)
+    motion = motion_map.motion()
     small = motion.global_mean < global_mean_threshold or motion.per_patch_min_256 < per_patch_min_256_threshold
     return MotionInfo(small, motion.per_patch_min_256, motion.global_mean)

@@ -22,7 +22,7 @@ from tamis.errors import UsageError
 from tamis.memory import meter
 from tamis.sizes import check_integer
 from tamis.stages.video.video_stage import SPAN, VideoStage, good_rows, plain_rows
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_bucket, is_remote, path_of, split_s3
 from tamis.tasks import DocumentBatch
 from tamis.video.cutting import COPY, copy_cut
@@ -33,7 +33,7 @@ from tamis.video.opening import VideoFault
 _PART = ".part"
 _MOST_NAME_BYTES = 220  # file systems take 255, and endings are appended
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
-_SENT = "_tamis/clips-being-sent"  # folder of files until they are in a bucket
+_SENT = "clips-being-sent"  # in the run directory: files until they are in a bucket
 _VIDEO_FACTS = (
     "size_bytes",
     "duration_s",
@@ -83,21 +83,25 @@ class ClipFilesStage(VideoStage):
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Remove the half-written files of workers that an earlier call lost."""
-        self._remove_left()
+        self._remove_unfinished()
 
     def teardown(self) -> None:
         """Remove the half-written files of workers that were killed during this run."""
-        self._remove_left()
+        self._remove_unfinished()
 
-    def _remove_left(self) -> None:
+    def _remove_unfinished(self) -> None:
         """Remove the half-written files of killed workers.
 
         Files that other nodes and shards are writing here at the moment are not removed.
         """
-        for made in (_SENT,) if is_bucket(self.output_path) else _FOLDERS:
-            for folder, _, names in os.walk(os.path.join(local_output_dir(self.output_path), made)):
+        if is_bucket(self.output_path):
+            folders = [os.path.join(run_dir_of(self.output_path), _SENT)]
+        else:
+            folders = [os.path.join(self.output_path, name) for name in _FOLDERS]
+        for top in folders:
+            for folder, _, names in os.walk(top):
                 for name in names:
-                    if _is_left(name):
+                    if _is_unfinished(name):
                         files.remove(os.path.join(folder, name))
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
@@ -111,12 +115,12 @@ class ClipFilesStage(VideoStage):
         written = _Written(self.output_path, self.max_workers)
         try:
             results = [self._row_or_fault(row, written) for row in plain_rows(batch)]
-            batch, made = good_rows(self, batch, results)
-            for row in made:
-                self._beside(row, written)
-            self._videos(made, written)
+            batch, files = good_rows(self, batch, results)
+            for row in files:
+                self._write_sidecars(row, written)
+            self._videos(files, written)
             if "embeddings" in self.parts:
-                self._embeddings(made, written)
+                self._embeddings(files, written)
             written.publish()
         finally:
             written.clean()
@@ -125,12 +129,12 @@ class ClipFilesStage(VideoStage):
             ("clip_bytes", pa.int64()),
             ("clip_sha256", pa.large_string()),
         ):
-            batch = batch.with_column(name, pa.array([row[name] for row in made], kind))
+            batch = batch.with_column(name, pa.array([row[name] for row in files], kind))
         if "previews" in self.parts:  # written: the table need not hold them, too
             batch = batch.drop_columns([PREVIEW])
-        self._log_metrics({"clips_written": len(made), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in made)})
+        self._log_metrics({"clips_written": len(files), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in files)})
         if self.log_stats or self.verbose:
-            print(f"{self.name}: {len(made)} clips written, {len(results) - len(made)} damaged", flush=True)
+            print(f"{self.name}: {len(files)} clips written, {len(results) - len(files)} damaged", flush=True)
         return batch
 
     def _row_or_fault(self, row: dict[str, Any], written: _Written) -> dict[str, Any] | VideoFault:
@@ -173,7 +177,7 @@ class ClipFilesStage(VideoStage):
             "clip_sha256": digest,
         }
 
-    def _beside(self, row: dict[str, Any], written: _Written) -> None:
+    def _write_sidecars(self, row: dict[str, Any], written: _Written) -> None:
         """Write the metadata of a clip, as JSON, and its preview."""
         if "previews" in self.parts:
             name = f"{row['first_frame']}_{row['end_frame']}.webp"
@@ -277,7 +281,7 @@ def _writer() -> str:
     return f"{machine}-{os.getpid()}"
 
 
-def _is_left(name: str) -> bool:
+def _is_unfinished(name: str) -> bool:
     """Return True if a file was begun on this machine by a process that is gone."""
     ending = _ENDING.search(name) if name.startswith(".") else None
     return ending is not None and ending[1] == _writer().partition("-")[0] and not meter.is_alive(int(ending[2]))
@@ -298,7 +302,7 @@ class _Written:
 
     def new(self, final: str) -> str:
         """Return a path to write to, in the folder of the final one; for a bucket in the local folder of the run."""
-        folder = os.path.dirname(final) if self._bucket is None else os.path.join(local_output_dir(self._output), _SENT)
+        folder = os.path.dirname(final) if self._bucket is None else os.path.join(run_dir_of(self._output), _SENT)
         os.makedirs(folder, exist_ok=True)
         part = files.unguessable(folder, f".{os.path.basename(final)[:40]}.{_writer()}.") + _PART
         self._parts[final] = part

@@ -64,7 +64,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
         return [self._files(), ParquetWriter(self.output_path, name=self.name)]
 
     def _files(self) -> ClipFilesStage:
-        wanted = {
+        outputs = {
             "embeddings": self.generate_embeddings,
             "previews": self.generate_previews,
             "captions": self.generate_captions,
@@ -77,7 +77,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
             self.max_workers,
             self.verbose,
             self.log_stats,
-            tuple(name for name, is_wanted in wanted.items() if is_wanted),
+            tuple(name for name, is_wanted in outputs.items() if is_wanted),
             *(
                 f"{models[0]}_{what}" if models else what
                 for models, what in (

@@ -2,7 +2,8 @@
 
 Any model of transformers that answers about images.
 
-Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of images. Answers are
+Qwen2-VL and Qwen2.5-VL see a window as a video, in patches made by `patches_of` (numpy: the library's own
+way needs torchvision), Qwen3-VL and all others as a row of images. Answers are
 the likeliest ones, word by word, so that the same clip gets the same caption every time.
 """
 
@@ -17,12 +18,12 @@ from tamis._lazy import np, torch
 from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.pretrained import from_pretrained
-from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.models.writer import ChatModel
 from tamis.video.windows import fit_sides
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
 
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
 _AS_VIDEO = ("qwen2_vl", "qwen2_5_vl")
@@ -73,7 +74,7 @@ class Captioner(ChatModel):
         """Answer all questions in one batch, with one answer for each."""
         if not questions:
             return []
-        return self._said(self._chat(questions) if self._processor is not None else self._patched(questions))
+        return self._answers(self._chat(questions) if self._processor is not None else self._patched(questions))
 
     def _chat(self, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the message for the model's own processor: images in the order of time, then the question."""
@@ -117,13 +118,13 @@ class Captioner(ChatModel):
                 shown += f"<|vision_start|>{mark * (int(np.prod(grid)) // merge**2)}<|vision_end|>"
             chat = [{"role": "user", "content": shown + q.prompt}]
             texts.append(self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-        made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-        ids = made["input_ids"]
+        encoded = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        ids = encoded["input_ids"]
         kinds = (ids == self._tokenizer.convert_tokens_to_ids(mark)).long() * (2 if is_video else 1)
         name = "video" if is_video else "image"
         inputs = {
             "input_ids": ids,
-            "attention_mask": made["attention_mask"],
+            "attention_mask": encoded["attention_mask"],
             "mm_token_type_ids": kinds,
             "pixel_values_videos" if is_video else "pixel_values": torch.from_numpy(np.concatenate(pixels)),
             f"{name}_grid_thw": torch.tensor(grids),
@@ -146,3 +147,21 @@ def find_model(
     if variant in known:
         return folders.open_folder(model_folder(model_dir, known[variant], default_dir, find=find))
     return folders.open_folder((find or folders.fetch)(variant))
+
+
+def patches_of(
+    frames: np.ndarray[Any, Any], patch: int, merge: int, together: int, mean: Any, std: Any
+) -> tuple[np.ndarray[Any, Any], tuple[int, int, int]]:
+    """Return patches of frames in float32, and the grid (frames, rows, columns).
+
+    Patches are [n, 3 * together * patch * patch]. Frames are uint8 [T, H, W, 3] whose sides are multiples of patch *
+    merge. The last frame is repeated if their number is no multiple of `together`.
+    """
+    pixels = (frames.astype(np.float32) / 255.0 - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+    if extra := -len(pixels) % together:
+        pixels = np.concatenate([pixels, np.repeat(pixels[-1:], extra, 0)])
+    t, high, wide = len(pixels) // together, pixels.shape[1] // patch, pixels.shape[2] // patch
+    planes = pixels.transpose(0, 3, 1, 2)
+    cut = planes.reshape(t, together, 3, high // merge, merge, patch, wide // merge, merge, patch)
+    flat = cut.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(t * high * wide, 3 * together * patch * patch)
+    return np.ascontiguousarray(flat), (t, high, wide)

@@ -37,13 +37,13 @@ class CosmosEmbed1:
 
     def videos(self, frames: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         inputs = self._processor(videos=np.ascontiguousarray(frames.transpose(0, 1, 4, 2, 3)), return_tensors="pt")
-        return self._asked("get_video_embeddings", inputs, "visual_proj")
+        return self._embed("get_video_embeddings", inputs, "visual_proj")
 
     def texts(self, texts: list[str]) -> np.ndarray[Any, Any]:
-        return self._asked("get_text_embeddings", self._processor(text=texts, return_tensors="pt"), "text_proj")
+        return self._embed("get_text_embeddings", self._processor(text=texts, return_tensors="pt"), "text_proj")
 
-    def _asked(self, method: str, made: Any, field: str) -> np.ndarray[Any, Any]:
-        inputs = {k: self._placed(v) for k, v in dict(made).items()}
+    def _embed(self, method: str, model_inputs: Any, field: str) -> np.ndarray[Any, Any]:
+        inputs = {k: self._placed(v) for k, v in dict(model_inputs).items()}
         with torch.inference_mode():
             features = getattr(getattr(self._model, method)(**inputs), field).float()
             vectors: np.ndarray[Any, Any] = torch.nn.functional.normalize(features, dim=-1).cpu().numpy()

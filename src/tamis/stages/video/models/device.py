@@ -39,12 +39,12 @@ def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -
     if model_dir is not None:
         folder = Path(os.path.expanduser(model_dir))
         tried = [place / name for place in (folder / repository, folder) for name in names]
-        found = next((path for path in tried if path.is_file()), None)
-        if found is None:
+        existing = next((path for path in tried if path.is_file()), None)
+        if existing is None:
             raise UsageError(
                 f"there is neither {tried[0]} nor {tried[len(names)]}; put {names[0]} of {repository} there"
             )
-        return found
+        return existing
     names_of = ("huggingface_hub", "huggingface_hub.errors")
     hub, errors = (optional(module, f"the weights of {repository}", "models") for module in names_of)
     for local in (True, False):

@@ -139,12 +139,12 @@ def load_weights(path: Path) -> Any:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; TransNetV2's weights are {WEIGHTS} of {REPOSITORY}")
     weights = read_weights(path)
-    made = network()
+    model = network()
     try:
-        made.load_state_dict({k: torch.from_numpy(v.copy()).reshape(v.shape) for k, v in weights.items()})
+        model.load_state_dict({k: torch.from_numpy(v.copy()).reshape(v.shape) for k, v in weights.items()})
     except RuntimeError as exc:
         raise UsageError(f"{path}: these are no weights of TransNetV2: {str(exc).splitlines()[0]}") from None
-    return made
+    return model
 
 
 def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:

@@ -49,7 +49,7 @@ class ChatModel:
         """Load `_tokenizer`."""
         self._tokenizer = from_pretrained("AutoTokenizer", str(folder.path), "a chat model", local_files_only=True)
 
-    def _said(self, inputs: Mapping[str, Any]) -> list[str]:
+    def _answers(self, inputs: Mapping[str, Any]) -> list[str]:
         """Generate the answers to inputs that were assembled for the model."""
         placed = {k: self._placed(v) for k, v in inputs.items()}
         with torch.inference_mode():
@@ -82,4 +82,4 @@ class TextWriter(ChatModel):
         """Answer all chats in one batch, with one answer for each."""
         texts = [self._tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
         inputs = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-        return self._said({name: inputs[name] for name in ("input_ids", "attention_mask")})
+        return self._answers({name: inputs[name] for name in ("input_ids", "attention_mask")})

@@ -44,6 +44,6 @@ class PreviewStage(VideoStage):
             how = (self.target_fps, self.target_height, self.quality, self.compression_level)
             return preview(path_of(path), start, end, *how, aspect or 1.0)
 
-        batch, made = self._of_each(batch, (batch.values(c) for c in (*SPAN, "pixel_aspect")), made_of)
-        self._say(f"{len(made)} previews, {sum(map(len, made))} bytes")
-        return batch.with_column(PREVIEW, pa.array(made, pa.large_binary()))
+        batch, previews = self._of_each(batch, (batch.values(c) for c in (*SPAN, "pixel_aspect")), made_of)
+        self._say(f"{len(previews)} previews, {sum(map(len, previews))} bytes")
+        return batch.with_column(PREVIEW, pa.array(previews, pa.large_binary()))

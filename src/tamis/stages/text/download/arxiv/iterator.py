@@ -97,11 +97,11 @@ class ArxivIterator(DocumentIterator):
         """
         with Decoded(io.BufferedReader(_Window(archive, n_bytes)), "gz") as paper:
             try:
-                found = _read_tex(paper)
+                files = _read_tex(paper)
                 paper.check_rest()
             except _TooLarge:
                 return self._none("papers above 16 MiB of TeX")
-        texts = {name: _decode(data) for name, data in found.items()}
+        texts = {name: _decode(data) for name, data in files.items()}
         if not texts:
             return self._none("papers without TeX")
         if any(text is None for text in texts.values()):
@@ -142,13 +142,13 @@ def _read_tex(paper: Decoded) -> dict[str, bytes]:
             raise _TooLarge
         return {} if not data or data.startswith(b"%PDF") else {"paper.tex": data}
     tex_files: dict[str, bytes] = {}
-    left = _TEX_BYTES
+    bytes_left = _TEX_BYTES
     for member in read_members(paper, first):
         if isinstance(member, Gap):
             raise FormatError(member.reason)
         if member.is_file and member.name.lower().endswith((".tex", ".ltx")):
-            left -= member.n_bytes
-            if left < 0:
+            bytes_left -= member.n_bytes
+            if bytes_left < 0:
                 raise _TooLarge
             tex_files[os.path.normpath(member.name)] = paper.read(member.n_bytes)
     return tex_files
@@ -201,8 +201,8 @@ def _expand(name: str, files: dict[str, str], folder: str, used: set[str], depth
     used.add(name)
 
     def put_in(match: re.Match[str]) -> str:
-        wanted = os.path.normpath(os.path.join(folder, match[1].strip()))
-        included = next((n for n in (wanted, wanted + ".tex") if n in files), None)
+        path = os.path.normpath(os.path.join(folder, match[1].strip()))
+        included = next((n for n in (path, path + ".tex") if n in files), None)
         if included is None or included in used or depth >= 10:
             return match[0]
         return _expand(included, files, folder, used, depth + 1)

@@ -53,14 +53,14 @@ class DocumentDownloader(ABC):
         os.makedirs(self._download_dir, exist_ok=True)
         with _locked(path + ".lock"):
             if os.path.exists(path) and os.path.getsize(path):
-                self._say(f"{path} is there already")
+                self._log_verbose(f"{path} is there already")
                 return path
-            self._say(f"fetching {url}")
+            self._log_verbose(f"fetching {url}")
             with _one_of(self._download_dir, self.num_workers_per_node()):
                 came, reason = self._download_to_path(url, path + ".part")
             if came:
                 files.finish(path + ".part", path)
-                self._say(f"{path}: {os.path.getsize(path):,} bytes")
+                self._log_verbose(f"{path}: {os.path.getsize(path):,} bytes")
                 files.remove(path + ".failed")
                 return path
             log.error("%s cannot be downloaded: %s", url, reason)
@@ -69,18 +69,18 @@ class DocumentDownloader(ABC):
 
     def failures(self) -> list[dict[str, str]]:
         """Return each file that could not be downloaded: {"url", "reason"}, of this and of earlier runs."""
-        found = []
+        failures = []
         for name in sorted(os.listdir(self._download_dir)) if os.path.isdir(self._download_dir) else []:
             if name.endswith(".failed"):
                 with open(os.path.join(self._download_dir, name), encoding="utf-8") as file:
-                    found.append(json.load(file))
-        return found
+                    failures.append(json.load(file))
+        return failures
 
     def num_workers_per_node(self) -> int | None:
         """Return how many workers of this machine may download into this folder at once; None means no limit."""
         return None
 
-    def _say(self, text: str) -> None:
+    def _log_verbose(self, text: str) -> None:
         log.log(logging.INFO if self._verbose else logging.DEBUG, "%s", text)
 
 

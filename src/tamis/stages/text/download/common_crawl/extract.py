@@ -64,7 +64,7 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
             )
         self.limits = limits
         self._is_loaded = False
-        self._given = dict(stop_lists) if stop_lists is not None else None
+        self._stop_lists_option = dict(stop_lists) if stop_lists is not None else None
         self._all: dict[str, frozenset[str]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,8 +72,8 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
 
     @property
     def stop_lists(self) -> Mapping[str, frozenset[str]]:
-        if self._given is not None:
-            return self._given
+        if self._stop_lists_option is not None:
+            return self._stop_lists_option
         if self._all is None:
             self._all = get_stop_list_dict()
         return self._all

@@ -207,8 +207,8 @@ class _Pages:
         return self._take_held()
 
     def _take_held(self) -> list[_Page]:
-        held, self._held, self._held_bytes = self._held, [], 0
-        return held
+        pages, self._held, self._held_bytes = self._held, [], 0
+        return pages
 
     @property
     def _offset(self) -> int:

@@ -10,6 +10,7 @@ from tamis.stages.text.io.reader.files import (
 )
 from tamis.stages.text.io.reader.jsonl import JsonlReader, JsonlReaderStage
 from tamis.stages.text.io.reader.parquet import ParquetReader, ParquetReaderStage
+from tamis.stages.text.io.reader.warc import WarcReader, WarcReaderStage
 
 __all__ = [
     "ArrowReader",
@@ -22,4 +23,6 @@ __all__ = [
     "ParquetReaderStage",
     "TextReader",
     "TextReaderStage",
+    "WarcReader",
+    "WarcReaderStage",
 ]

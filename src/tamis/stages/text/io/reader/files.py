@@ -8,27 +8,31 @@ of JSONL and Parquet are in `jsonl.py` and `parquet.py`.
 
 from __future__ import annotations
 
+import copy
+import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from tamis._lazy import pd
+from tamis import _satellites
 from tamis.errors import UsageError
-from tamis.formats.registry import suffixes
+from tamis.formats.registry import record_name, suffixes
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, ReadHints, check_fields, with_hints
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURRENT, AddPositionIds, FileNumbers
+from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
+from tamis.tasks.columns.frame_types import declared_types
 
 
 @dataclass(repr=False)
 class FileReaderStage(Reader):
     """Turns files of certain formats into documents."""
 
-    fields: Sequence[str] | None = None
+    fields: Any = None  # field names, or a mapping of these to types
     read_kwargs: dict[str, Any] | None = None
     name: str = "file_reader"
     _generate_ids: bool = False
@@ -36,9 +40,9 @@ class FileReaderStage(Reader):
     allow_empty: bool = False  # a parameter of NeMo Curator; an empty file has no documents, which is never an error
 
     def __post_init__(self) -> None:
-        self.fields = check_fields(self.name, self.fields)
         self.read_kwargs, columns = read_options(self.name, self.read_kwargs)
-        self.fields = self.fields or columns
+        self.column_types = _declared(self.name, self.fields, self.read_kwargs.get("dtype"))
+        self.fields = check_fields(self.name, self.fields) or columns  # of a mapping, its keys
         if self._generate_ids or self._assign_ids:
             raise UsageError(
                 f"{self.name}: ids are added by the reader that names the files: JsonlReader, ParquetReader"
@@ -48,11 +52,24 @@ class FileReaderStage(Reader):
         self, paths: Sequence[str], read_kwargs: dict[str, Any] | None = None, fields: Sequence[str] | None = None
     ) -> Any:
         """Read all documents of these files as a frame, for use outside of a run."""
-        columns = check_fields(self.name, fields) or self.fields
-        batches = type(self)(columns, read_kwargs).process(FileGroupTask("", list(paths)))
-        if len(batches) == 1:
-            return batches[0].to_pandas()
-        return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
+        chosen = fields if fields is not None else self.fields
+        reader = type(self)(chosen, self.read_kwargs if read_kwargs is None else read_kwargs)
+        return reader.process(FileGroupTask("", list(paths))).to_pandas()
+
+
+def _declared(stage: str, fields: Any, dtype: Any) -> dict[str, str] | None:
+    """Return the types that `fields` (a mapping) or the option `dtype` declares; None if neither does."""
+    if isinstance(fields, Mapping):
+        if dtype is not None:
+            raise UsageError(f"{stage}: declare types in fields or in read_kwargs (dtype), not in both")
+        return declared_types(f"{stage}: fields", fields)
+    if dtype is None or dtype is True:
+        return None
+    if dtype is False:  # every value as in the JSON
+        return {}
+    if not isinstance(dtype, Mapping):
+        raise UsageError(f"{stage}: read_kwargs: dtype must map fields to types, or be False for none, got {dtype!r}")
+    return declared_types(f"{stage}: read_kwargs: dtype", dtype)
 
 
 @dataclass(repr=False)
@@ -60,7 +77,8 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     """Reads files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these.
+    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these; a mapping
+    ({"n": "int64"}) also declares the types that they have in `batch.data`, which are found by a scan otherwise.
 
     Subclasses name the stage that reads, and declare `file_extensions`, `task_type`, `_generate_ids`, `_assign_ids`,
     `storage_options` and `limit` in the order that callers of NeMo Curator's readers may rely on, which is not the same
@@ -70,7 +88,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     file_paths: str | Sequence[str]
     files_per_partition: int | None = None
     blocksize: int | str | None = None
-    fields: Sequence[str] | None = None
+    fields: Sequence[str] | Mapping[str, Any] | None = None
     read_kwargs: dict[str, Any] | None = None
     hints: ReadHints = field(default=ReadHints(), init=False, repr=False)
     leave_out: tuple[str, ...] = field(default=(), init=False, repr=False)  # as in FilePartitioningStage
@@ -179,15 +197,19 @@ class TextReader(RowsReader):
 
 @dataclass(repr=False)
 class DocumentReaderStage(FileReaderStage):
-    """Any mix of JSONL, Parquet and Arrow files."""
+    """Any mix of JSONL, Parquet, Arrow and WARC files."""
 
     name: str = "document_reader"
-    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "arrow")
+    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "arrow", "warc")
 
 
 @dataclass(repr=False)
 class DocumentReader(FileReader):
-    """Read any mix of JSONL, Parquet and Arrow files. Parameters as in JsonlReader."""
+    """Read any mix of JSONL, Parquet, Arrow and WARC files. Parameters as in JsonlReader.
+
+    `extract`: if there are WARC files, the text of their pages is extracted by this library ("resiliparse",
+    "trafilatura", "justext") in a stage of its own, HtmlExtract; None: documents have the pages, as of WarcReader.
+    """
 
     task_type: str = "document"
     file_extensions: Sequence[str] = suffixes()
@@ -196,4 +218,55 @@ class DocumentReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "document_reader"
+    extract: str | None = "resiliparse"
     reader: ClassVar[type[FileReaderStage]] = DocumentReaderStage
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        stages = super().decompose()
+        if self.extract is not None and holds_records(stages[0]):
+            stages.append(_satellites.load("stage.html_extract")(self.extract))
+        return stages
+
+    def taking_extraction(self) -> tuple[DocumentReader, list[ProcessingStage[Any, Any]]]:
+        """Return the reader without the stage that extracts text, and that stage, if it has one."""
+        stages = self.decompose()
+        plain = copy.copy(self)
+        plain.extract = None
+        return plain, stages[len(plain.decompose()) :]
+
+
+def holds_records(files: Any) -> bool:
+    """Return True if some input file is one of records (WARC). Folders are searched up to the first such file."""
+    files.reach()
+    entries = [files.file_paths] if isinstance(files.file_paths, str) else list(files.file_paths)
+    accepted = tuple(s for s in files.suffixes() if record_name(s))
+    if not accepted:
+        return False
+    for entry in map(str, entries):
+        if record_name(entry):
+            return True
+        if is_remote(entry):
+            if not entry.lower().endswith(files.suffixes()) and _lists_any(entry, accepted):
+                return True
+        elif any(_has_file(path, accepted) for path in glob.glob(os.path.expanduser(entry), recursive=True) or [entry]):
+            return True
+    return False
+
+
+def _lists_any(url: str, accepted: tuple[str, ...]) -> bool:
+    from tamis.formats.input_files.listing import list_files
+
+    try:
+        return len(list_files(url, accepted, limit=1)) > 0
+    except UsageError:  # nothing ends like that; what else is wrong, the run says
+        return False
+
+
+def _has_file(path: str, accepted: tuple[str, ...]) -> bool:
+    if not os.path.isdir(path):
+        return path.lower().endswith(accepted)
+    for _, folders, names in os.walk(path, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        if any(name.lower().endswith(accepted) and not name.startswith((".", "_")) for name in names):
+            return True
+    return False

@@ -27,17 +27,17 @@ class FileNumbers:
 
     def of(self, paths: Sequence[str], known_only: bool) -> list[int]:
         """Return the numbers of these files; new files get the next ones, unless `known_only`."""
-        known = {path: i for i, path in enumerate(self.files)}
+        numbers = {path: i for i, path in enumerate(self.files)}
         for path in paths:
-            if path not in known:
+            if path not in numbers:
                 if known_only:
                     raise UsageError(
                         f"{path} has no ids: the id generator knows {len(self.files)} other files; give the input that "
                         "the ids were assigned for, and the generator that was written then"
                     )
-                known[path] = len(self.files)
+                numbers[path] = len(self.files)
                 self.files.append(path)
-        return [known[path] for path in paths]
+        return [numbers[path] for path in paths]
 
 
 CURRENT: list[FileNumbers] = []  # at most one

@@ -23,7 +23,8 @@ class JsonlReader(FileReader):
     """Read JSONL files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these.
+    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these; a mapping
+    ({"n": "int64"}) also declares the types that they have in `batch.data`, which are found by a scan otherwise.
     `_generate_ids`, `_assign_ids`: add a column of integer ids (ids.py).
     """
 

@@ -45,6 +45,8 @@ class PiiRedactor(DocumentModifier):
     a plain hash of a telephone number can be reversed by trying all of them.
     """
 
+    removes_values = True
+
     def __init__(
         self,
         kinds: Sequence[str] = KINDS,

@@ -1,0 +1,70 @@
+"""Frames: records of files that can only be read from their beginning (WARC), as they go from process to process.
+
+Such a file is a sequence of frames: a record that is a document, or is none; a part of the file that holds no readable
+record; a record that is refused. A feeder reads the file and packs frames into block files, which other workers
+decode. The offset of a frame in the sequence is its position: a function of the file and of max_record, so that
+partitions, retries and resumed runs agree on it. Where the record is stored is told by the frame itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import BinaryIO
+
+from tamis.errors import FormatError
+
+_HEADER = struct.Struct("<4sB3xIQQQ")  # magic, kind, bytes of `about` and `body`, offset and length as stored
+_MAGIC = b"TFR1"
+
+
+class FrameKind(IntEnum):
+    DOCUMENT = 0  # `about`: what the format knows of the record, `body`: its bytes
+    SKIPPED = 1  # no document; `about`: the reason
+    FAULT = 2  # no readable record; `about`: the reason, `length` as much of the file as counts as lost
+    REFUSED = 3  # one record, for quarantine; `about`: the reason
+
+
+@dataclass(slots=True)
+class Frame:
+    """A record, or a part of a file without one. `offset`, `length`: in the file as stored."""
+
+    kind: FrameKind
+    offset: int
+    length: int
+    about: bytes
+    body: bytes = b""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the packed frame."""
+        return _HEADER.size + len(self.about) + len(self.body)
+
+    @property
+    def reason(self) -> str:
+        return self.about.decode("utf-8", "replace")
+
+    def pack(self) -> tuple[bytes, bytes]:
+        """Return the frame as bytes: all but the body, and the body."""
+        head = _HEADER.pack(_MAGIC, self.kind, len(self.about), len(self.body), self.offset, self.length)
+        return head + self.about, self.body
+
+
+def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tuple[int, Frame]]:
+    """Yield (position, frame) of the frames of a block file that begin in [start, end). `base`: where the file begins.
+
+    The others are passed over without being read.
+    """
+    position = base
+    file.seek(0)
+    while position < end and (head := file.read(_HEADER.size)):
+        if len(head) < _HEADER.size or head[:4] != _MAGIC:
+            raise FormatError(f"expected a frame at position {position}, found {head[:4]!r}")
+        _, kind, n_about, n_body, offset, length = _HEADER.unpack(head)
+        if position >= start:
+            yield position, Frame(FrameKind(kind), offset, length, file.read(n_about), file.read(n_body))
+        else:
+            file.seek(n_about + n_body, 1)
+        position += _HEADER.size + n_about + n_body

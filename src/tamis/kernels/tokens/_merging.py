@@ -1,0 +1,166 @@
+"""Byte-pair merging of one word: always the pair of lowest rank, of several the leftmost.
+
+Pairs are in an open-addressing table of uint64 pairs: [left id << 32 | right id, rank << 32 | merged id]; `NO_PAIR` as
+key is free. Short words (`SHORT` bytes) are merged by scanning an array for the least value: fewer steps than a heap
+takes. Longer ones use a heap of (rank, position) over a linked list: O(n log n). Memory: 44 bytes for each byte of the
+longest word.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from tamis.kernels.language.intrinsics import at, put
+from tamis.kernels.language.jit import helper
+
+SHORT = 96
+HEAP_PER_BYTE = 3
+NO_PAIR = np.uint64(0xFFFFFFFFFFFFFFFF)
+_32, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
+_P1, _P2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_ONE = np.uint64(1)
+
+
+@helper
+def pair_slot(key, salt, mask):
+    """Return the slot at which the search for a pair begins."""
+    h = (key ^ salt) * _P1
+    h = (h ^ (h >> _32)) * _P2
+    return (h >> np.uint64(29)) & mask
+
+
+@helper
+def merged(left, right, pairs, mask, salt):
+    """Return rank << 32 | id of what two tokens make, or NO_PAIR."""
+    key = (np.uint64(left) << _32) | np.uint64(right)
+    i = pair_slot(key, salt, mask)
+    while True:
+        found = at(pairs, np.int64(i << _ONE))
+        if found == key:
+            return at(pairs, np.int64((i << _ONE) | _ONE))
+        if found == NO_PAIR:
+            return NO_PAIR
+        i = (i + _ONE) & mask
+
+
+@helper
+def merge_short(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values):
+    """Put the tokens of the word source[p:p + n) into `ids`; how many there are."""
+    previous = np.int64(at(source, p))
+    put(ids, 0, at(byte_ids, previous))
+    for k in range(1, n):
+        c = np.int64(at(source, p + k))
+        put(ids, k, at(byte_ids, c))
+        put(values, k - 1, at(byte_pairs, (previous << 8) | c))
+        previous = c
+    while n > 1:
+        least = NO_PAIR
+        i = 0
+        for k in range(n - 1):
+            value = at(values, k)
+            if value < least:
+                least = value
+                i = k
+        if least == NO_PAIR:
+            return n
+        put(ids, i, np.int32(least & _LOWER))
+        n -= 1
+        for k in range(i + 1, n):
+            put(ids, k, at(ids, k + 1))
+            put(values, k - 1, at(values, k))
+        if i > 0:
+            put(values, i - 1, merged(np.int64(at(ids, i - 1)), np.int64(at(ids, i)), pairs, mask, salt))
+        if i < n - 1:
+            put(values, i, merged(np.int64(at(ids, i)), np.int64(at(ids, i + 1)), pairs, mask, salt))
+    return n
+
+
+@helper
+def _push(heap, size, item):
+    i = size
+    while i > 0:
+        parent = (i - 1) >> 1
+        above = at(heap, parent)
+        if above <= item:
+            break
+        put(heap, i, above)
+        i = parent
+    put(heap, i, item)
+
+
+@helper
+def _sink(heap, size, i, item):
+    """Put an item at i, or below where that has smaller ones."""
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        least = at(heap, child)
+        if child + 1 < size:
+            other = at(heap, child + 1)
+            if other < least:
+                child += 1
+                least = other
+        if item <= least:
+            break
+        put(heap, i, least)
+        i = child
+    put(heap, i, item)
+
+
+@helper
+def merge_long(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values, before, behind, heap):
+    """Put the tokens of the word source[p:p + n) into `ids`; how many there are."""
+    size = np.int64(0)
+    for k in range(n):
+        c = np.int64(at(source, p + k))
+        put(ids, k, at(byte_ids, c))
+        put(before, k, k - 1)
+        put(behind, k, k + 1)
+        value = NO_PAIR
+        if k + 1 < n:
+            value = at(byte_pairs, (c << 8) | np.int64(at(source, p + k + 1)))
+        put(values, k, value)
+        if value != NO_PAIR:
+            put(heap, size, (value & ~_LOWER) | np.uint64(k))
+            size += 1
+    for k in range(size // 2 - 1, -1, -1):
+        _sink(heap, size, k, at(heap, k))
+    while size > 0:
+        top = at(heap, 0)
+        size -= 1
+        if size > 0:
+            _sink(heap, size, 0, at(heap, size))
+        i = np.int64(top & _LOWER)
+        value = at(values, i)
+        if value == NO_PAIR or value >> _32 != top >> _32:
+            continue  # one of the two has been merged since
+        right = np.int64(at(behind, i))
+        follower = np.int64(at(behind, right))
+        put(ids, i, np.int32(value & _LOWER))
+        put(values, right, NO_PAIR)
+        put(behind, i, follower)
+        value = NO_PAIR
+        if follower < n:
+            put(before, follower, i)
+            value = merged(np.int64(at(ids, i)), np.int64(at(ids, follower)), pairs, mask, salt)
+        put(values, i, value)
+        if value != NO_PAIR:
+            _push(heap, size, (value & ~_LOWER) | np.uint64(i))
+            size += 1
+        left = np.int64(at(before, i))
+        if left >= 0:
+            value = merged(np.int64(at(ids, left)), np.int64(at(ids, i)), pairs, mask, salt)
+            put(values, left, value)
+            if value != NO_PAIR:
+                _push(heap, size, (value & ~_LOWER) | np.uint64(left))
+                size += 1
+    n_ids = np.int64(0)
+    i = np.int64(0)
+    while i < n:
+        put(ids, n_ids, at(ids, i))
+        n_ids += 1
+        i = np.int64(at(behind, i))
+    return n_ids

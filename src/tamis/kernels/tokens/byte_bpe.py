@@ -1,0 +1,390 @@
+"""Token ids by byte-level byte-pair encoding: cut texts into words (_pretokens.py), look these up, merge the new ones.
+
+Two caches of a fixed size hold the ids of words. A word of up to 15 bytes with up to four ids is its own key: two
+uint64 [bytes, length in the last], then its ids; a set of two such slots is one cache line. A word of up to 56 bytes
+with up to 16 ids takes a slot of 128 bytes in the other. Nothing is mistaken for another word, and what is in a cache
+changes how long a text takes, never its ids. Other words are merged each time (_merging.py). Memory: the caches
+(4 MiB), the tables of the vocabulary (16 bytes for each slot of pairs, about 60 per token where whole words are looked
+up), 44 bytes for each byte of the longest word, and 4 per id. Time: O(bytes), O(n log n) of a long word.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, load_u64, pointer, put, store_u64
+from tamis.kernels.language.jit import kernel
+from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT
+from tamis.kernels.tokens._merging import (
+    HEAP_PER_BYTE,
+    NO_PAIR,
+    SHORT,
+    merge_long,
+    merge_short,
+    pair_slot,
+)
+from tamis.kernels.tokens._pretokens import plain_end, word_end
+from tamis.kernels.tokens.word_table import HEAD, WordTable, find_word
+
+MAX_ID = 1 << 28  # the upper bits of a fourth id count the ids
+_KEY_BYTES, _KEY_IDS = 15, 4
+_SETS_BITS = 15
+_LONG_BYTES, _LONG_IDS, _LONG_BITS = 56, 16, 14
+_SLOT, _SET, _LONG_SLOT = 4, 8, 16  # uint64 of each
+_DONE, _NO_ROOM, _NO_SCRATCH = 0, 1, 2
+_CHUNK = 1 << 19  # ids that there is room for at once
+_P1, _P2, _P3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
+_ONE, _32, _56, _60 = np.uint64(1), np.uint64(32), np.uint64(56), np.uint64(60)
+_IDS = np.uint64(0x0FFFFFFFFFFFFFFF)
+_NO_BITS = np.uint64(0)
+
+
+@kernel(
+    types.int64(
+        *(U8_IN, I64_IN, I64_IN, I32_IN, I64_IN, U8_IN, U8_IN),
+        *(I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
+        *(types.boolean, U64_IN, I32_IN, U8_IN),
+        *(U64_OUT, U64_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT),
+        *(U8_OUT, I64_OUT, I64_OUT),
+    )
+)
+def _encode(
+    data, starts, ends, segment_ids, numbers_in, pages_in, flags_in,
+    byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
+    whole_words, slots_in, pool_in, pool_bytes_in,
+    cache_out, long_cache_out, ids_out, before_out, behind_out, values_out, heap_out,
+    out_bytes, n_ids_out, state,
+):  # fmt: skip
+    """Encode segments from state[0] on; state: (segment, position in it or -1, ids in `out_bytes`, what is lacking)."""
+    source, pages, flags, numbers = pointer(data), pointer(pages_in), pointer(flags_in), pointer(numbers_in)
+    byte_ids, byte_pairs, pairs = pointer(byte_ids_in), pointer(byte_pairs_in), pointer(pairs_in)
+    masks, slots, pool, pool_bytes = pointer(masks_in), pointer(slots_in), pointer(pool_in), pointer(pool_bytes_in)
+    cache, long_cache = pointer(cache_out), pointer(long_cache_out)
+    ids, before, behind = pointer(ids_out), pointer(before_out), pointer(behind_out)
+    values, heap, out = pointer(values_out), pointer(heap_out), pointer(out_bytes)
+    size = np.int64(data.size)
+    room = np.int64(out_bytes.size // 4)
+    scratch = np.int64(ids_out.size)
+    mask = np.uint64(pairs_in.size // 2 - 1)
+    segment = np.int64(at(state, 0))
+    p = np.int64(at(state, 1))
+    n_out = np.int64(at(state, 2))
+    while segment < starts.size:
+        if n_out + 4 > room:
+            put(state, 0, segment)
+            put(state, 1, p)
+            put(state, 2, n_out)
+            put(state, 3, 4)
+            return _NO_ROOM
+        added = np.int64(at(segment_ids, segment))
+        if added >= 0:
+            store_u64(out, 4 * n_out, np.uint64(added))
+            n_out += 1
+            put(n_ids_out, segment, 1)
+            segment += 1
+            p = np.int64(-1)
+            continue
+        if p < 0:
+            p = np.int64(at(starts, segment))
+        e = np.int64(at(ends, segment))
+        n_before = n_out
+        while p < e:
+            if n_out + 4 > room:
+                put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+                put(state, 0, segment)
+                put(state, 1, p)
+                put(state, 2, n_out)
+                put(state, 3, 4)
+                return _NO_ROOM
+            q = np.int64(-1)
+            if p + 64 <= size:
+                q = plain_end(source, p, e, flags, numbers)
+            if q < 0:
+                q = word_end(source, p, e, pages, flags, numbers)
+            n = q - p
+            short = n <= _KEY_BYTES and p + 16 <= size
+            low = high = _NO_BITS
+            i = np.int64(0)
+            if short:
+                low = load_u64(source, p) & at(masks, 2 * n)
+                high = (load_u64(source, p + 8) & at(masks, 2 * n + 1)) | (np.uint64(n) << _56)
+                h = ((low ^ salt) * _P1) ^ (high * _P2)
+                h = (h ^ (h >> _32)) * _P3
+                i = np.int64(h >> np.uint64(64 - _SETS_BITS)) * _SET
+                if at(cache, i) == low and at(cache, i + 1) == high:
+                    last = at(cache, i + 3)
+                    store_u64(out, 4 * n_out, at(cache, i + 2))
+                    store_u64(out, 4 * n_out + 8, last & _IDS)
+                    n_out += np.int64(last >> _60)
+                    p = q
+                    continue
+                if at(cache, i + 4) == low and at(cache, i + 5) == high:
+                    last = at(cache, i + 7)
+                    store_u64(out, 4 * n_out, at(cache, i + 6))
+                    store_u64(out, 4 * n_out + 8, last & _IDS)
+                    n_out += np.int64(last >> _60)
+                    p = q
+                    continue
+            long_i = np.int64(-1)
+            header = _NO_BITS
+            if n <= _LONG_BYTES and p + _LONG_BYTES <= size:
+                h = salt ^ np.uint64(n)
+                n_words = (n + 7) // 8
+                for k in range(n_words):
+                    word = load_u64(source, p + 8 * k)
+                    if k == n_words - 1:
+                        word &= at(masks, 2 * (n - 8 * k))
+                    h = ((h ^ word) * _P1) ^ (h >> _32)
+                h = (h ^ (h >> _32)) * _P2
+                header = (h << np.uint64(16)) | (np.uint64(n) << np.uint64(8))
+                long_i = np.int64(h >> np.uint64(64 - _LONG_BITS)) * _LONG_SLOT
+                stored = at(long_cache, long_i)
+                if (stored ^ header) & ~np.uint64(255) == _NO_BITS and stored != _NO_BITS:
+                    n_equal = np.int64(0)
+                    while n_equal < n_words:
+                        word = load_u64(source, p + 8 * n_equal)
+                        if n_equal == n_words - 1:
+                            word &= at(masks, 2 * (n - 8 * n_equal))
+                        if word != at(long_cache, long_i + 1 + n_equal):
+                            break
+                        n_equal += 1
+                    if n_equal == n_words:
+                        m = np.int64(stored & np.uint64(255))
+                        if n_out + m + 1 > room:
+                            put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+                            put(state, 0, segment)
+                            put(state, 1, p)
+                            put(state, 2, n_out)
+                            put(state, 3, m + 1)
+                            return _NO_ROOM
+                        for k in range((m + 1) // 2):
+                            store_u64(out, 4 * n_out + 8 * k, at(long_cache, long_i + 8 + k))
+                        n_out += m
+                        p = q
+                        continue
+            # A word that is not in a cache.
+            m = np.int64(0)
+            if whole_words:
+                record = find_word(source, size, p, n, salt, slots, slots_in.size, pool, pool_bytes)
+                if record >= 0:
+                    put(ids, 0, at(pool, record + HEAD))
+                    m = np.int64(1)
+            if m == 0:
+                if n > scratch:
+                    put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+                    put(state, 0, segment)
+                    put(state, 1, p)
+                    put(state, 2, n_out)
+                    put(state, 3, n)
+                    return _NO_SCRATCH
+                if n <= SHORT:
+                    m = merge_short(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values)
+                else:
+                    m = merge_long(
+                        source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values, before, behind, heap
+                    )
+            if n_out + m + 4 > room:
+                put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+                put(state, 0, segment)
+                put(state, 1, p)
+                put(state, 2, n_out)
+                put(state, 3, m + 4)
+                return _NO_ROOM
+            for k in range(m):
+                store_u64(out, 4 * (n_out + k), np.uint64(at(ids, k)))
+            n_out += m
+            p = q
+            if short and m <= _KEY_IDS:
+                for k in range(_SLOT):
+                    put(cache, i + _SLOT + k, at(cache, i + k))
+                first = second = _NO_BITS
+                first = np.uint64(at(ids, 0))
+                if m > 1:
+                    first |= np.uint64(at(ids, 1)) << _32
+                if m > 2:
+                    second = np.uint64(at(ids, 2))
+                if m > 3:
+                    second |= np.uint64(at(ids, 3)) << _32
+                put(cache, i, low)
+                put(cache, i + 1, high)
+                put(cache, i + 2, first)
+                put(cache, i + 3, second | (np.uint64(m) << _60))
+            elif long_i >= 0 and m <= _LONG_IDS:
+                put(long_cache, long_i, header | np.uint64(m))
+                n_words = (n + 7) // 8
+                begin = q - n
+                for k in range(n_words):
+                    word = load_u64(source, begin + 8 * k)
+                    if k == n_words - 1:
+                        word &= at(masks, 2 * (n - 8 * k))
+                    put(long_cache, long_i + 1 + k, word)
+                for k in range((m + 1) // 2):
+                    both = np.uint64(at(ids, 2 * k))
+                    if 2 * k + 1 < m:
+                        both |= np.uint64(at(ids, 2 * k + 1)) << _32
+                    put(long_cache, long_i + 8 + k, both)
+        put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+        segment += 1
+        p = np.int64(-1)
+    put(state, 0, segment)
+    put(state, 1, p)
+    put(state, 2, n_out)
+    return _DONE
+
+
+@kernel(types.void(U64_IN, U64_IN, types.uint64, U64_OUT))
+def _fill_pairs(keys, values, salt, out):
+    """Insert pairs into slots that have room for them; of equal keys the last value counts."""
+    mask = np.uint64(out.size // 2 - 1)
+    for k in range(keys.size):
+        key = at(keys, k)
+        i = pair_slot(key, salt, mask)
+        while at(out, np.int64(i << _ONE)) != NO_PAIR and at(out, np.int64(i << _ONE)) != key:
+            i = (i + _ONE) & mask
+        put(out, np.int64(i << _ONE), key)
+        put(out, np.int64((i << _ONE) | _ONE), at(values, k))
+
+
+def _byte_masks() -> NDArray[np.uint64]:
+    """Return for 0 to 15 bytes which bits of the first and of the second eight belong to a word."""
+    wide = [(1 << (8 * n)) - 1 for n in range(16)]
+    return np.array([part for mask in wide for part in (mask & (2**64 - 1), mask >> 64)], np.uint64)
+
+
+_MASKS = _byte_masks()
+
+
+class CharClasses(NamedTuple):
+    """Flags of all code points: flags[256 * pages[code >> 8] + (code & 255)]; the first page comes first."""
+
+    pages: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class BpeTables:
+    """A vocabulary as the kernel reads it. Made once (`make`); processes that are forked later share it.
+
+    numbers: of the expression that cuts texts into words (_pretokens.py). words: where a word that is a token is taken
+    as it is, all tokens.
+    """
+
+    numbers: NDArray[np.int64]
+    classes: CharClasses
+    byte_ids: NDArray[np.int32]
+    byte_pairs: NDArray[np.uint64]
+    pairs: NDArray[np.uint64]
+    salt: np.uint64
+    words: WordTable | None
+
+    @classmethod
+    def make(
+        cls,
+        numbers: NDArray[np.int64],
+        classes: CharClasses,
+        byte_ids: NDArray[np.int32],
+        merges: NDArray[np.int64],
+        words: dict[bytes, int] | None,
+    ) -> BpeTables:
+        """Build from merges: rows of (left id, right id, rank, merged id), of which the last of equal pairs counts."""
+        left, right, rank, new = (np.ascontiguousarray(column).astype(np.uint64) for column in merges.T)
+        if merges.size and (merges.min() < 0 or merges.max() >= MAX_ID):
+            raise ValueError(f"BpeTables: ids and ranks must be from 0 to {MAX_ID - 1:,}")
+        salt = np.uint64(int.from_bytes(os.urandom(8), "little"))
+        pairs = np.full(2 << max(4, (2 * len(merges)).bit_length()), NO_PAIR, np.uint64)
+        keys, values = (left << _32) | right, (rank << _32) | new
+        _fill_pairs(keys, values, salt, pairs)
+        byte_pairs = np.full(1 << 16, NO_PAIR, np.uint64)
+        byte_of = np.full(1 + max(int(byte_ids.max()), int(merges[:, :2].max(initial=0))), -1, np.int64)
+        byte_of[byte_ids] = np.arange(byte_ids.size)
+        first, second = byte_of[merges[:, 0]], byte_of[merges[:, 1]]
+        is_bytes = (first >= 0) & (second >= 0)
+        byte_pairs[(first << 8 | second)[is_bytes]] = values[is_bytes]  # of equal pairs the last, as in the table
+        table = None
+        if words is not None:
+            table = WordTable(salt)
+            table.add(list(words), [[token] for token in words.values()])
+        return cls(numbers, classes, byte_ids, byte_pairs, pairs, salt, table)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that it takes."""
+        return int(self.pairs.nbytes + self.byte_pairs.nbytes) + (self.words.n_bytes if self.words else 0)
+
+
+class Segments(NamedTuple):
+    """Parts of texts: data[starts[i]:ends[i]) where token_ids[i] is -1, else that token."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    token_ids: NDArray[np.int32]
+
+
+class BpeEncoder:
+    """Encodes texts with the tables of a vocabulary. Holds the caches; only one thread may use it at a time."""
+
+    def __init__(self, tables: BpeTables) -> None:
+        self.tables = tables
+        self._cache = _aligned(_SET << _SETS_BITS)
+        self._long_cache = _aligned(_LONG_SLOT << _LONG_BITS)
+        self._words = tables.words or WordTable()
+        self._set_scratch(1 << 10)
+
+    def _set_scratch(self, n: int) -> None:
+        self._ids, self._before, self._behind = (np.empty(n, np.int32) for _ in range(3))
+        self._values, self._heap = np.empty(n, np.uint64), np.empty(HEAP_PER_BYTE * n, np.uint64)
+
+    def encode(self, data: NDArray[np.uint8], segments: Segments) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the ids of all segments, one after the other, and how many each has."""
+        n_ids = np.zeros(segments.starts.size, np.int64)
+        chunks = list(self._chunks(data, segments, n_ids))
+        return (chunks[0] if len(chunks) == 1 else np.concatenate(chunks)), n_ids
+
+    def _chunks(
+        self, data: NDArray[np.uint8], segments: Segments, n_ids: NDArray[np.int64]
+    ) -> Iterator[NDArray[np.int32]]:
+        tables, words = self.tables, self._words
+        total = int((segments.ends - segments.starts).sum()) + segments.starts.size
+        state = np.array([0, -1, 0, 0], np.int64)
+        room = min(total + 8, _CHUNK)
+        out = np.empty(room, np.int32)
+        while True:
+            status = _encode(
+                *(data, segments.starts, segments.ends, segments.token_ids),
+                *(tables.numbers, tables.classes.pages, tables.classes.flags),
+                *(tables.byte_ids, tables.byte_pairs, tables.pairs, tables.salt, _MASKS),
+                *(tables.words is not None, words.slots, words.pool, words.pool_bytes),
+                *(self._cache, self._long_cache, self._ids, self._before, self._behind, self._values, self._heap),
+                *(out.view(np.uint8), n_ids, state),
+            )
+            if status == _NO_SCRATCH:
+                self._set_scratch(int(state[3]))
+                continue
+            yield out[: int(state[2])]
+            if status == _DONE:
+                break
+            out = np.empty(max(room, int(state[3])), np.int32)
+            state[2] = 0
+        if self._ids.size > _CHUNK:  # of a text without any blank
+            self._set_scratch(1 << 10)
+
+
+def _aligned(n: int) -> NDArray[np.uint64]:
+    """Return zeros that begin with a cache line."""
+    memory = np.zeros(n + 8, np.uint64)
+    begin = (-memory.ctypes.data % 64) // 8
+    return memory[begin : begin + n]
+
+
+def merge_rows(rows: Sequence[tuple[int, int, int, int]]) -> NDArray[np.int64]:
+    """Return merges as an array for `BpeTables.make`."""
+    return np.array(rows, np.int64).reshape(-1, 4)

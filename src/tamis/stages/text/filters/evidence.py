@@ -1,0 +1,156 @@
+"""What a rule counted in a text: the ranges that a report highlights in examples of dropped documents.
+
+By the statistic that a filter compares (kernels/text), so that every filter over it has them. For few documents and in
+plain Python: the ranges explain a score, and do not define it. Statistics without places in the text (its length, its
+most frequent words) have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+Ranges = list[tuple[int, int]]
+_LINE = re.compile(r"[^\n]*\S[^\n]*")
+_PARAGRAPH = re.compile(r"\S.*?(?=\n\s*\n|\Z)", re.DOTALL)
+_WORD = re.compile(r"\S+")
+_END_MARKS = tuple(".!?\"'”’。！？…")
+_BULLETS = "•‣▶◀◦■□▪▫–-*"
+_ELLIPSES = ("...", "…", ". . .")
+_N_GRAM = re.compile(r"(?:gopher_)?(top|duplicate)_([0-9]+)_gram_fraction")
+_LONG_WORD, _SHORT_LINE = 20, 30  # characters
+_MAX_WORDS = 20_000
+
+
+def find_ranges(statistic: str, text: str) -> Ranges:
+    """Return what a statistic counts in a text, in order.
+
+    >>> find_ranges("digits", "a 12 b 3"), find_ranges("chars", "a")
+    ([(2, 4), (7, 8)], [])
+    """
+    if (gram := _N_GRAM.fullmatch(statistic)) is not None:
+        find = _top_gram if gram[1] == "top" else _repeated_grams
+        return find(text, int(gram[2]))
+    finder = _FINDERS.get(statistic)
+    return finder(text) if finder is not None else []
+
+
+def _matches(pattern: str, flags: int = 0) -> Callable[[str], Ranges]:
+    compiled = re.compile(pattern, flags)
+    return lambda text: [m.span() for m in compiled.finditer(text)]
+
+
+def _lines(accepts: Callable[[str], bool]) -> Callable[[str], Ranges]:
+    return lambda text: [m.span() for m in _LINE.finditer(text) if accepts(m[0].strip())]
+
+
+def _repeated(pattern: re.Pattern[str]) -> Callable[[str], Ranges]:
+    """Return a finder of what occurred before in the text."""
+
+    def find(text: str) -> Ranges:
+        seen: set[str] = set()
+        ranges = []
+        for match in pattern.finditer(text):
+            part = match[0].strip()
+            if part in seen:
+                ranges.append(match.span())
+            seen.add(part)
+        return ranges
+
+    return find
+
+
+def _words(accepts: Callable[[str], bool]) -> Callable[[str], Ranges]:
+    return lambda text: [m.span() for m in _WORD.finditer(text) if accepts(m[0])]
+
+
+def _longest_word(text: str) -> Ranges:
+    longest = max(_WORD.finditer(text), key=lambda m: m.end() - m.start(), default=None)
+    return [longest.span()] if longest is not None else []
+
+
+def _grams(text: str, n: int) -> tuple[list[re.Match[str]], list[tuple[str, ...]]]:
+    words = [m for _, m in zip(range(_MAX_WORDS), _WORD.finditer(text), strict=False)]
+    return words, [tuple(m[0] for m in words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+def _top_gram(text: str, n: int) -> Ranges:
+    words, grams = _grams(text, n)
+    if not grams:
+        return []
+    top, times = Counter(grams).most_common(1)[0]
+    found = [(words[i].start(), words[i + n - 1].end()) for i, gram in enumerate(grams) if gram == top]
+    return _joined(found) if times > 1 else []
+
+
+def _repeated_grams(text: str, n: int) -> Ranges:
+    words, grams = _grams(text, n)
+    seen: set[tuple[str, ...]] = set()
+    found = []
+    for i, gram in enumerate(grams):
+        if gram in seen:
+            found.append((words[i].start(), words[i + n - 1].end()))
+        seen.add(gram)
+    return _joined(found)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Join ranges that overlap."""
+    joined: Ranges = []
+    for start, end in ranges:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _has_letter(word: str) -> bool:
+    return any(c.isalpha() for c in word)
+
+
+_REPEATED_LINES, _REPEATED_PARAGRAPHS = _repeated(_LINE), _repeated(_PARAGRAPH)
+_FINDERS: dict[str, Callable[[str], Ranges]] = {
+    "unique_sentences": _REPEATED_LINES,
+    "unique_sentence_chars": _REPEATED_LINES,
+    "duplicate_sentence_chars": _REPEATED_LINES,
+    "unique_paragraphs": _REPEATED_PARAGRAPHS,
+    "unique_paragraph_chars": _REPEATED_PARAGRAPHS,
+    "duplicate_sentences": _REPEATED_LINES,
+    "duplicate_line_runs": _REPEATED_LINES,
+    "duplicate_line_run_chars": _REPEATED_LINES,
+    "duplicate_paragraphs": _REPEATED_PARAGRAPHS,
+    "duplicate_paragraph_chars": _REPEATED_PARAGRAPHS,
+    "gopher_duplicate_paragraphs": _REPEATED_PARAGRAPHS,
+    "gopher_duplicate_paragraph_chars": _REPEATED_PARAGRAPHS,
+    "short_sentences": _lines(lambda line: len(line) <= _SHORT_LINE),
+    "terminal_sentences": _lines(lambda line: not line.endswith(_END_MARKS)),
+    "gopher_bullet_lines": _lines(lambda line: line[:1] in "•-"),
+    "gopher_ellipsis_lines": _lines(lambda line: line.endswith(("...", "…"))),
+    "bullet_sentences": _lines(lambda line: line[:1] in _BULLETS),
+    "ellipsis_sentences": _lines(lambda line: line.endswith(_ELLIPSES)),
+    "sentences_without_end_mark": _lines(lambda line: not line.endswith(_END_MARKS)),
+    "alnum_punct_chars": _matches(r"[^\w\s.,;:!?'\"()\-]+"),
+    "symbol_words": _matches(r"#+|\.{3,}|…"),
+    "digits": _matches(r"\d+"),
+    "bracket_chars": _matches(r"[()\[\]{}]+"),
+    "url_chars": _matches(r"https?://\S+"),
+    "porn_urls": _matches(r"https?://\S*porn\S*", re.IGNORECASE),
+    "basic_whitespace_chars": _matches(r"\s{2,}"),
+    "hash_chars": _matches(r"#+"),
+    "ellipses": _matches(r"\.{3,}|…"),
+    "non_symbol_word_chars": _words(lambda word: len(word) >= _LONG_WORD),
+    "word_chars": _words(lambda word: len(word) >= _LONG_WORD),
+    "longest_word": _longest_word,
+    "words_with_alpha": _words(lambda word: not _has_letter(word)),
+    "boilerplate_paragraphs": _matches(
+        r"[^\n]*(?:terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies)[^\n]*",
+        re.IGNORECASE,
+    ),
+    "lorem_ipsum": _matches(r"lorem ipsum", re.IGNORECASE),
+    "c4_lorem_ipsum": _matches(r"lorem ipsum", re.IGNORECASE),
+    "javascript": _matches(r"javascript", re.IGNORECASE),
+    "curly_brackets": _matches(r"[{}]+"),
+    "c4_curly_bracket": _matches(r"[{}]+"),
+}

@@ -1,0 +1,280 @@
+"""Tokenizers of a folder: texts become token ids, by kernels if all of a tokenizer is understood, else by the library.
+
+Both give the same ids; `why_not` says which part of a tokenizer is the library's, or "". Documents never have special
+tokens around them here: what marks their ends is added by the stages that write tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tamis._lazy import np, pa
+from tamis.errors import UsageError, optional
+from tamis.failures import is_memory_failure
+from tamis.stages.text.tokens.char_classes import FEATURE, library_classes, may_not_be_nfc
+from tamis.stages.text.tokens.vocabulary import NotUnderstood, Vocabulary, read_json, read_tiktoken
+
+if TYPE_CHECKING:
+    from tamis.kernels.tokens.added_tokens import AddedTokens
+    from tamis.kernels.tokens.byte_bpe import BpeEncoder, BpeTables, CharClasses, Segments
+
+Array = Any
+_CHUNK = 256  # texts that the library encodes at once: its answers are large
+_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+class TokenLists(NamedTuple):
+    """Token ids of texts: those of text i are ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: Array
+    offsets: Array
+
+
+def with_ends(lists: TokenLists, end: int) -> TokenLists:
+    """Return the same lists with one more id at the end of each."""
+    ids, offsets = lists
+    n_rows = len(offsets) - 1
+    longer = np.empty(len(ids) + n_rows, np.int32)
+    is_end = np.zeros(len(longer), bool)
+    new = offsets + np.arange(n_rows + 1)
+    is_end[new[1:] - 1] = True
+    longer[is_end] = end
+    longer[~is_end] = ids
+    return TokenLists(longer, new)
+
+
+class ByteLevelTokenizer:
+    """A byte-level BPE tokenizer, encoded by kernels."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        from tamis.kernels.tokens.added_tokens import AddedTokens
+        from tamis.kernels.tokens.byte_bpe import BpeTables
+
+        classes, long_s = library_classes()
+        self.size = vocabulary.size
+        self._add_prefix_space = vocabulary.add_prefix_space
+        self._normalizer: Any = None
+        self._not_nfc: CharClasses | None = None
+        if vocabulary.nfc:
+            self._normalizer, self._not_nfc = (
+                optional("tokenizers", FEATURE, "tokens").normalizers.NFC(),
+                may_not_be_nfc(),
+            )
+        self._tables: BpeTables = BpeTables.make(
+            np.array(vocabulary.pattern.numbers(long_s), np.int64),
+            classes,
+            np.array(vocabulary.byte_ids, np.int32),
+            vocabulary.merges,
+            vocabulary.tokens,
+        )
+        normalized = {self._nfc(content): token for content, token in vocabulary.normalized.items()}
+        self._added: list[AddedTokens | None] = [
+            AddedTokens({content.encode(): token for content, token in tokens.items()}) if tokens else None
+            for tokens in (vocabulary.raw, normalized)
+        ]
+        self._encoder: BpeEncoder | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_encoder": None, "_lock": None, "_normalizer": self._normalizer is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._normalizer = optional("tokenizers", FEATURE, "tokens").normalizers.NFC() if state["_normalizer"] else None
+
+    def encode(self, texts: pa.Array) -> TokenLists:
+        """Return the ids of a column of texts; a null has none."""
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.tokens.byte_bpe import BpeEncoder, Segments
+
+        buffers = string_buffers(texts)
+        starts, ends = buffers.spans()
+        data, n_rows = buffers.data, starts.size
+        rows = np.arange(n_rows)
+        segments = Segments(starts, ends, np.full(n_rows, -1, np.int32))
+        raw, normalized = self._added
+        if raw is not None:
+            segments, rows = raw.find(data, segments)
+        if self._not_nfc is not None:
+            data, segments = self._normalize(data, segments)
+        if normalized is not None:
+            segments, parts = normalized.find(data, segments)
+            rows = rows[parts]
+        if self._add_prefix_space:
+            data, segments = _with_spaces(data, segments)
+        with self._lock:
+            if self._encoder is None:  # of this process: caches are not shared
+                self._encoder = BpeEncoder(self._tables)
+            ids, n_ids = self._encoder.encode(data, segments)
+        offsets = np.zeros(n_rows + 1, np.int64)
+        np.add.at(offsets[1:], rows, n_ids)
+        np.cumsum(offsets, out=offsets)
+        return TokenLists(ids, offsets)
+
+    def _nfc(self, text: str) -> str:
+        return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
+
+    def _normalize(self, data: Array, segments: Segments) -> tuple[Array, Segments]:
+        """Return the same segments in NFC: those that may change are appended to the data as the library makes them."""
+        from tamis.kernels.tokens.added_tokens import have_flag
+
+        assert self._not_nfc is not None
+        some = have_flag(data, segments.starts, segments.ends, self._not_nfc) & (segments.token_ids < 0)
+        which = np.flatnonzero(some)
+        if not which.size:
+            return data, segments
+        texts = [
+            np.frombuffer(self._nfc(bytes(data[a:b]).decode()).encode(), np.uint8)
+            for a, b in zip(segments.starts[which].tolist(), segments.ends[which].tolist(), strict=True)
+        ]
+        sizes = np.array([text.size for text in texts], np.int64)
+        starts, ends = segments.starts.copy(), segments.ends.copy()
+        ends[which] = data.size + np.cumsum(sizes)
+        starts[which] = ends[which] - sizes
+        return np.concatenate([data, *texts]), segments._replace(starts=starts, ends=ends)
+
+
+def _with_spaces(data: Array, segments: Segments) -> tuple[Array, Segments]:
+    """Return the same segments with a space in front of those that do not begin with one."""
+    from tamis.kernels.records.json_text import copy_spans
+
+    is_text = (segments.token_ids < 0) & (segments.ends > segments.starts)
+    lacks = np.zeros(segments.starts.size, bool)
+    lacks[is_text] = data[segments.starts[is_text]] != 32
+    lengths = segments.ends - segments.starts
+    ends = np.cumsum(lengths + lacks)
+    starts = ends - lengths
+    out = np.full(int(ends[-1]) if ends.size else 0, 32, np.uint8)
+    copy_spans(data, segments.starts, lengths, out, starts)
+    return out, segments._replace(starts=starts - lacks, ends=ends)
+
+
+class LibraryTokenizer:
+    """Any tokenizer of `tokenizers`, encoded by the library itself."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._own = tokenizer
+        self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def encode(self, texts: pa.Array) -> TokenLists:
+        """Return the ids of a column of texts; a null has none."""
+        from itertools import chain
+
+        # Threads that are started here are missing in processes that are forked later.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        lengths, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
+        for begin in range(0, len(texts), _CHUNK):
+            some = [text or "" for text in texts.slice(begin, _CHUNK).to_pylist()]
+            lists = [one.ids for one in self._own.encode_batch_fast(some, add_special_tokens=False)]
+            lengths.append(np.fromiter(map(len, lists), np.int64, len(lists)))
+            parts.append(np.fromiter(chain.from_iterable(lists), np.int32, int(lengths[-1].sum())))
+        return TokenLists(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
+
+
+class Tokenizer:
+    """A tokenizer with what a folder says about it.
+
+    end: the id of the token that ends a document, or None. why_not: the part of it that kernels do not reproduce, as
+    part of a sentence; "" where they encode texts.
+    """
+
+    def __init__(
+        self, encoder: ByteLevelTokenizer | LibraryTokenizer, name: str, ends: dict[str, int], why_not: str = ""
+    ) -> None:
+        self._encoder, self.name, self._special, self.why_not = encoder, name, ends, why_not
+        self.end: int | None = ends.get("")
+        self.size = encoder.size
+
+    def encode(self, texts: pa.Array) -> TokenLists:
+        """Return the ids of a column of texts; a null has none."""
+        return self._encoder.encode(texts)
+
+    def token(self, content: str) -> int:
+        """Return the id of a special token; raise UsageError if there is none."""
+        try:
+            return self._special[content]
+        except KeyError:
+            known = ", ".join(sorted(name for name in self._special if name)[:10]) or "none"
+            raise UsageError(f"tokenizer {self.name}: {content!r} is no special token of it; it has {known}") from None
+
+
+def kernel_of(text: str | bytes) -> ByteLevelTokenizer | None:
+    """Return a tokenizer from the contents of a tokenizer.json if kernels can encode its texts, else None."""
+    try:
+        return ByteLevelTokenizer(read_json(text))
+    except NotUnderstood:
+        return None
+
+
+def of_json(text: str | bytes) -> tuple[ByteLevelTokenizer | LibraryTokenizer, str]:
+    """Return a tokenizer from the contents of a tokenizer.json, and why kernels do not encode its texts, or ""."""
+    try:
+        return ByteLevelTokenizer(read_json(text)), ""
+    except NotUnderstood as exc:
+        reason = str(exc)
+    library = optional("tokenizers", FEATURE, "tokens")
+    plain = text if isinstance(text, str) else text.decode("utf-8", "replace")
+    try:
+        return LibraryTokenizer(library.Tokenizer.from_str(plain)), reason
+    except BaseException as exc:  # for what it cannot read the library raises plain exceptions, or panics
+        if is_memory_failure(exc) or not (isinstance(exc, Exception) or type(exc).__name__ == "PanicException"):
+            raise
+        raise UsageError(f"its tokenizer.json cannot be read: {' '.join(str(exc).split())[:300]}") from None
+
+
+def load(path: str | os.PathLike[str]) -> Tokenizer:
+    """Load the tokenizer of a folder or file: a tokenizer.json, or a .tiktoken file of a known name."""
+    file = tokenizer_path(path)
+    if file.suffix == ".tiktoken":
+        vocabulary, special = read_tiktoken(str(file))
+        end = next((i for name, i in special.items() if name == "<|endoftext|>"), None)
+        return Tokenizer(ByteLevelTokenizer(vocabulary), str(path), special | ({} if end is None else {"": end}))
+    text = file.read_bytes()
+    try:
+        encoder, reason = of_json(text)
+    except UsageError as exc:
+        raise UsageError(f"{file}: {exc}") from None
+    return Tokenizer(encoder, str(path), _special_tokens(file, text), reason)
+
+
+def tokenizer_path(path: str | os.PathLike[str]) -> Path:
+    """Return the file of a tokenizer: the path itself, or the one in a folder; raise UsageError if there is none."""
+    found = Path(path).expanduser()
+    if found.is_file():
+        if found.suffix not in (".json", ".tiktoken"):
+            raise UsageError(f"tokenizer {path}: expected a tokenizer.json or a .tiktoken file, or a folder with one")
+        return found
+    if (found / "tokenizer.json").is_file():
+        return found / "tokenizer.json"
+    ranks = sorted(found.glob("*.tiktoken")) if found.is_dir() else []
+    if len(ranks) == 1:
+        return ranks[0]
+    raise UsageError(
+        f"tokenizer {path}: expected a folder with a tokenizer.json or one .tiktoken file, or such a file; "
+        + ("it has several .tiktoken files" if ranks else "there is none")
+    )
+
+
+def _special_tokens(file: Path, text: bytes) -> dict[str, int]:
+    """Return the added tokens of a tokenizer.json by their text, and as "" the one that ends a document."""
+    try:
+        added = json.loads(text).get("added_tokens") or []
+        special = {str(token["content"]): int(token["id"]) for token in added}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        special = {}
+    for name in _SETTINGS:
+        try:
+            content = json.loads((file.parent / name).read_bytes()).get("eos_token")
+        except (OSError, ValueError, AttributeError):
+            continue
+        content = content.get("content") if isinstance(content, dict) else content
+        if isinstance(content, str) and content in special:
+            return special | {"": special[content]}
+    return special

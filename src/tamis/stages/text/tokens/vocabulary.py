@@ -1,0 +1,236 @@
+"""Reading `tokenizer.json` and `.tiktoken`: byte-level BPE whose every part is understood, or the part that is not.
+
+`read_json` and `read_tiktoken` return a `Vocabulary`; `NotUnderstood` names the part that kernels do not reproduce: the
+library encodes texts of such a tokenizer. The files are data from elsewhere: every value is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis._lazy import np
+from tamis.errors import UsageError
+from tamis.stages.text.tokens.patterns import DIGITS_AND_GPT2, GPT2, PATTERNS, Pattern, tiktoken_file
+
+MAX_ID = 1 << 28  # as of kernels/tokens/byte_bpe.py, which planning must not load
+
+
+class NotUnderstood(Exception):
+    """A part of a tokenizer that kernels do not reproduce, as part of a sentence."""
+
+
+@dataclass
+class Vocabulary:
+    """A byte-level BPE tokenizer, as its file describes it.
+
+    merges: (left, right, rank, merged) ids of the pairs. tokens: the bytes of every token, if a word that is a token is
+    taken as it is. raw, normalized: added tokens that are searched before and after normalization.
+    """
+
+    pattern: Pattern
+    byte_ids: list[int]
+    merges: Any
+    tokens: dict[bytes, int] | None
+    raw: dict[str, int] = field(default_factory=dict)
+    normalized: dict[str, int] = field(default_factory=dict)
+    nfc: bool = False
+    add_prefix_space: bool = False
+    size: int = 0
+    """Ids are below it."""
+
+
+# -- tokenizer.json ----------------------------------------------------------------------------------------------------
+def read_json(text: str | bytes) -> Vocabulary:
+    """Read the contents of a tokenizer.json; raise NotUnderstood."""
+    try:
+        parts = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise NotUnderstood(f"it is not valid JSON ({exc})") from None
+    parts = _mapping(parts, "the file")
+    model = _mapping(parts.get("model"), "its model")
+    _check_model(model)
+    nfc = _normalizer(parts.get("normalizer"))
+    pattern, add_prefix_space = _pre_tokenizer(parts.get("pre_tokenizer"))
+    vocab = _vocab(model.get("vocab"))
+    raw, normalized, top = _added(parts.get("added_tokens") or [], vocab)
+    byte_of = {char: byte for byte, char in enumerate(byte_chars())}
+    missing = next((byte for char, byte in byte_of.items() if char not in vocab), None)
+    if missing is not None:
+        raise NotUnderstood(f"byte {missing:#04x} is no token")
+    merges = _merges(model.get("merges"), vocab)
+    tokens = None
+    if model.get("ignore_merges"):
+        tokens = {bytes(map(byte_of.__getitem__, t)): i for t, i in vocab.items() if t and byte_of.keys() >= set(t)}
+    return Vocabulary(
+        pattern=pattern,
+        byte_ids=[vocab[char] for char in byte_of],
+        merges=merges,
+        tokens=tokens,
+        raw=raw,
+        normalized=normalized,
+        nfc=nfc,
+        add_prefix_space=add_prefix_space,
+        size=1 + max(max(vocab.values()), top),
+    )
+
+
+def byte_chars() -> str:
+    """Return the character by which byte-level vocabularies spell each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return "".join(chr(byte if byte in plain else next(others)) for byte in range(256))
+
+
+def _check_model(model: dict[str, Any]) -> None:
+    kind = model.get("type")
+    if kind is None and "merges" in model:
+        kind = "BPE"  # older files do not say
+    if kind != "BPE":
+        raise NotUnderstood(f"its model is {kind!r}, not 'BPE'")
+    if model.get("dropout"):
+        raise NotUnderstood("its merges are dropped at random (dropout)")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name):
+            raise NotUnderstood(f"its model has a {name}")
+    if model.get("byte_fallback"):
+        raise NotUnderstood("its model has byte_fallback")
+
+
+def _normalizer(part: Any) -> bool:
+    """Return True for NFC, False for none."""
+    if part is None:
+        return False
+    kind = _mapping(part, "its normalizer").get("type")
+    if kind == "NFC":
+        return True
+    if kind == "Sequence":
+        return any(_normalizer(one) for one in _list(part.get("normalizers"), "its normalizers"))
+    raise NotUnderstood(f"its normalizer is {kind!r}, neither 'NFC' nor nothing")
+
+
+def _pre_tokenizer(part: Any) -> tuple[Pattern, bool]:
+    """Return how texts are cut into words, and whether a space is put in front."""
+    part = _mapping(part, "its pre-tokenizer")
+    steps = [part]
+    if part.get("type") == "Sequence":
+        steps = [_mapping(one, "a pre-tokenizer") for one in _list(part.get("pretokenizers"), "its pre-tokenizers")]
+    last = steps[-1] if steps else {}
+    if last.get("type") != "ByteLevel":
+        raise NotUnderstood(f"its pre-tokenizer ends with {last.get('type')!r}, not 'ByteLevel'")
+    space, own_pattern = bool(last.get("add_prefix_space", True)), bool(last.get("use_regex", True))
+    if len(steps) == 1 and own_pattern:
+        return PATTERNS[GPT2], space
+    if len(steps) != 2 or space:
+        raise NotUnderstood(f"its pre-tokenizer has the steps {[one.get('type') for one in steps]}")
+    first = steps[0]
+    if first.get("type") == "Digits" and first.get("individual_digits") and own_pattern:
+        return DIGITS_AND_GPT2, False
+    if first.get("type") != "Split" or own_pattern:
+        raise NotUnderstood(f"its pre-tokenizer has the steps {[one.get('type') for one in steps]}")
+    how = first.get("behavior"), bool(first.get("invert"))
+    if how not in (("Isolated", False), ("Removed", True)):
+        raise NotUnderstood(f"its pre-tokenizer splits by {how[0]!r}, invert={how[1]}")
+    expression = _mapping(first.get("pattern"), "the pattern of its pre-tokenizer").get("Regex")
+    if not isinstance(expression, str) or expression not in PATTERNS:
+        raise NotUnderstood(f"its regular expression is none of the published ones: {str(expression)[:80]!r}")
+    return PATTERNS[expression], False
+
+
+def _vocab(part: Any) -> dict[str, int]:
+    vocab = _mapping(part, "its vocabulary")
+    ids = vocab.values()
+    if not vocab or not all(type(i) is int and 0 <= i < MAX_ID for i in ids) or len(set(ids)) != len(vocab):
+        raise NotUnderstood(f"its vocabulary has other ids than different numbers from 0 to {MAX_ID - 1:,}")
+    return vocab
+
+
+def _merges(part: Any, vocab: dict[str, int]) -> Any:
+    rows: list[tuple[int, int, int, int]] = []
+    for rank, pair in enumerate(_list(part, "its merges")):
+        halves = pair.split(" ") if isinstance(pair, str) else pair
+        try:
+            left, right = halves
+            rows.append((vocab[left], vocab[right], rank, vocab[left + right]))
+        except (TypeError, ValueError, KeyError):
+            raise NotUnderstood(f"merge {rank} is not of two tokens that make a third: {str(pair)[:80]!r}") from None
+    return np.array(rows, np.int64).reshape(-1, 4)
+
+
+def _added(part: Any, vocab: dict[str, int]) -> tuple[dict[str, int], dict[str, int], int]:
+    """Return added tokens that are searched before and after normalization, and the largest id of one (or -1).
+
+    The library gives ids itself: that of the vocabulary, or the next one.
+    """
+    raw: dict[str, int] = {}
+    normalized: dict[str, int] = {}
+    ids: dict[str, int] = {}
+    for one in _list(part, "its added tokens"):
+        token = _mapping(one, "an added token")
+        content, number = token.get("content"), token.get("id")
+        if not isinstance(content, str) or not content or type(number) is not int or content in ids:
+            raise NotUnderstood(f"an added token is empty, twice there or has no id: {str(content)[:80]!r}")
+        for flag in ("single_word", "lstrip", "rstrip"):
+            if token.get(flag):
+                raise NotUnderstood(f"its added token {content!r} depends on its neighbours ({flag})")
+        own = vocab.get(content)
+        expected = own if own is not None else max(len(vocab), 1 + max(ids.values(), default=-1))
+        if number != expected:
+            raise NotUnderstood(f"its added token {content!r} has the id {number}, where the library gives {expected}")
+        ids[content] = number
+        (normalized if token.get("normalized", True) else raw)[content] = number
+    return raw, normalized, max(ids.values(), default=-1)
+
+
+def _mapping(part: Any, what: str) -> dict[str, Any]:
+    if not isinstance(part, dict):
+        raise NotUnderstood(f"{what} is {type(part).__name__}, not an object")
+    return part
+
+
+def _list(part: Any, what: str) -> list[Any]:
+    if not isinstance(part, list):
+        raise NotUnderstood(f"{what} are {type(part).__name__}, not a list")
+    return part
+
+
+# -- .tiktoken ---------------------------------------------------------------------------------------------------------
+def read_tiktoken(path: str) -> tuple[Vocabulary, dict[str, int]]:
+    """Return the vocabulary of a .tiktoken file, and its special tokens, which are not searched in texts.
+
+    So does tiktoken's `encode_ordinary`. Raises UsageError for a file that is none.
+    """
+    stem = os.path.basename(path).removesuffix(".tiktoken")
+    expression, special = tiktoken_file(path, stem)
+    ranks: dict[bytes, int] = {}
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                token, rank = line.split()
+                ranks[base64.b64decode(token, validate=True)] = int(rank)
+            except (ValueError, binascii.Error):
+                raise UsageError(f"{path}: line {number} is not a token in base64 and its rank") from None
+    values = list(ranks.values())
+    missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
+    if missing is not None or min(values) < 0 or max(values) >= MAX_ID or len(set(values)) != len(values):
+        raise UsageError(f"{path}: damaged: its ranks are not different numbers, or a byte is no token ({missing})")
+    rows = [
+        (left, right, rank, rank)
+        for token, rank in ranks.items()
+        for k in range(1, len(token))
+        if (left := ranks.get(token[:k])) is not None and (right := ranks.get(token[k:])) is not None
+    ]
+    vocabulary = Vocabulary(
+        pattern=PATTERNS[expression],
+        byte_ids=[ranks[bytes([byte])] for byte in range(256)],
+        merges=np.array(rows, np.int64).reshape(-1, 4),
+        tokens=ranks,
+        size=1 + max(max(values), *special.values()),
+    )
+    return vocabulary, special

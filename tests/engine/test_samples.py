@@ -1,0 +1,146 @@
+"""Which samples are chosen, whatever the order and the number of times in which documents are considered."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+
+import pytest
+
+from tamis.engine import wire
+from tamis.engine.run.output.sample_store import SampleStore
+from tamis.engine.samples import (
+    EXCERPT_CHARS,
+    FILE,
+    Excerpt,
+    Outcome,
+    Sample,
+    SampleSelection,
+    decode_sample,
+    encode_sample,
+    read_samples,
+    rule_roles,
+    select,
+)
+
+
+def dropped(key: int, rule: str = "short", distance: float | None = 1.0) -> Sample:
+    excerpt = Excerpt(f"text {key}", n_chars=50)
+    return Sample(key, Outcome.DROPPED, 0, key, stage="words", rule=rule, distance=distance, excerpt=excerpt)
+
+
+def some(n: int, seed: int = 1) -> list[Sample]:
+    rng = random.Random(seed)
+    return [dropped(rng.randrange(1 << 60), f"rule {rng.randrange(5)}", rng.random()) for _ in range(n)]
+
+
+def test_the_choice_depends_on_the_documents_alone() -> None:
+    documents = some(5000)
+    expected = select(documents).samples()
+    for seed in range(3):
+        mixed = [*documents, *random.Random(seed).sample(documents, 1000)]
+        random.Random(seed).shuffle(mixed)
+        assert select(mixed).samples() == expected
+    assert len(expected) <= 1500 + 80 + 5 * 6
+
+
+def test_three_of_a_rule_and_the_three_nearest_to_its_limit() -> None:
+    selection = select(dropped(100 - k, distance=float(k)) for k in range(50))
+    any_of_rule, near = (selection.of_role(role) for role in rule_roles("words", "short"))
+    assert [s.key for s in any_of_rule] == [51, 52, 53]
+    assert [s.distance for s in near] == [0.0, 1.0, 2.0]
+    assert select([dropped(1, distance=None)]).of_role(rule_roles("words", "short")[1]) == []
+
+
+def test_a_selection_within_the_limits_of_an_earlier_one_loses_nothing() -> None:
+    """Parts of the work look only at documents within the limits of what was chosen before."""
+    first, second = some(4000, 1), some(4000, 2)
+    limits = select(first).limits()
+    within = [
+        s
+        for s in second
+        if s.key <= min(limits.keys["all"], limits.keys["dropped"], limits.keys[s.rule_roles[0]])
+        or s.key <= limits.keys["all"]
+        or (s.distance or 0.0) <= limits.distances[s.rule_roles[1]]
+    ]
+    assert len(within) < 2500
+    assert select([*first, *within]).samples() == select([*first, *second]).samples()
+
+
+def test_many_documents_keep_few_in_memory() -> None:
+    selection = SampleSelection()
+    for sample in some(30_000):
+        selection.add(sample)
+    assert len(selection._samples) < 7000
+
+
+def test_a_sample_is_a_line_and_back() -> None:
+    sample = Sample(
+        7,
+        Outcome.CHANGED,
+        2,
+        40,
+        "id-é",
+        99,
+        excerpt=Excerpt("after\n<b>", 3, 12, [(0, 5)]),
+        before=Excerpt("before", 0, 6),
+        groups={"language": "de"},
+    )
+    line = encode_sample(sample)
+    assert line.count(b"\n") == 1
+    assert decode_sample(line) == sample
+    assert decode_sample(encode_sample(Sample(1, Outcome.KEPT))) == Sample(1, Outcome.KEPT)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"{}x",
+        b'{"key":"1","outcome":"kept"}',
+        b'{"key":1,"outcome":"gone"}',
+        b'{"key":1e999,"outcome":"kept"}',
+        b'{"key":1,"outcome":"kept","excerpt":{"text":1}}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_sample_is_left_out(line: bytes) -> None:
+    with pytest.raises(wire.Garbled):
+        decode_sample(line)
+    good = encode_sample(dropped(5))
+    assert list(read_samples(io.BytesIO(line.replace(b"\n", b"") + b"\n" + good))) == [dropped(5)]
+
+
+def test_texts_and_marks_of_a_hostile_file_are_bounded() -> None:
+    excerpt = Excerpt("x" * 50_000, -5, 3, [(-1, 4), (2, 10**9), (9, 3), *[(i, i + 1) for i in range(500)]])
+    read = decode_sample(encode_sample(Sample(1, Outcome.DROPPED, rule="r" * 5000, excerpt=excerpt)))
+    assert read.excerpt is not None
+    assert (len(read.excerpt.text), read.excerpt.start, len(read.rule)) == (EXCERPT_CHARS, 0, 200)
+    assert all(0 <= a < b <= EXCERPT_CHARS for a, b in read.excerpt.marks)
+
+
+def test_a_store_goes_on_where_a_killed_run_left_it(tmp_path: Path) -> None:
+    documents = some(3000)
+    for i in range(3):
+        part = documents[i * 1000 : (i + 1) * 1000]
+        (tmp_path / f"u{i}").write_bytes(b"".join(encode_sample(s) for s in select(part).samples()))
+    store = SampleStore(str(tmp_path))
+    store.merge([str(tmp_path / "u0"), str(tmp_path / "u1")])  # killed: never closed
+    with open(tmp_path / FILE, "ab") as file:
+        file.write(encode_sample(documents[0])[:20])
+    again = SampleStore(str(tmp_path))
+    assert again.limits == store.limits
+    again.merge([str(tmp_path / "u1"), str(tmp_path / "u2")])  # the partition of u1 is done again
+    again.close()
+    with open(tmp_path / FILE, "rb") as file:
+        assert list(read_samples(file)) == select(documents).samples()
+
+
+def test_a_store_whose_disk_is_full_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    (tmp_path / "u0").write_bytes(encode_sample(dropped(1)))
+    store = SampleStore(str(tmp_path))
+    store.merge([str(tmp_path / "u0")])
+    store.close()
