@@ -107,5 +107,34 @@ CONTAMINATION = DedupKind(
     is_deduplication=False,
     figures=ShippedFigures(mb_per_s=70.0, start_s=3.5),
 )
+BUCKETS = DedupKind(
+    name="buckets",
+    title="buckets by score",
+    summary="Documents get the number of the bucket that their score falls into.",
+    workflow="BucketsWorkflow",
+    step="buckets",
+    keys="its scores",
+    changes_text=True,
+    is_deduplication=False,
+)
+TOP = DedupKind(
+    name="keep_top",
+    title="the best documents",
+    summary="The documents with the highest scores are kept, up to a limit.",
+    workflow="TopWorkflow",
+    step="keep_top",
+    keys="its scores",
+    is_deduplication=False,
+)
+MIX = DedupKind(
+    name="mix",
+    title="a mix by fields",
+    summary="Documents are written as often as their group should have tokens in the mix.",
+    workflow="MixWorkflow",
+    step="mix",
+    keys="its tokens and its group",
+    changes_text=True,
+    is_deduplication=False,
+)
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION)}
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION, BUCKETS, TOP, MIX)}

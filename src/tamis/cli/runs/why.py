@@ -60,6 +60,13 @@ def why(
         else:
             print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
         return
+    if (shared := duplicates.overlaps_with_sets(output, document)) and not duplicates.has_verdicts(output):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "overlaps": shared})
+        else:
+            print_lines([f"{document} shares text with evaluation sets; this run removed nothing"])
+            print_lines(line for row in shared for line in _overlap(row))
+        return
     answer = _answer(output, document)
     if as_json:
         print_json(answer.to_dict())
@@ -189,6 +196,8 @@ def _passages(passages: list[Passage]) -> list[str]:
 def _measured(v: Verdict, change: _Change) -> list[str]:
     value = f"{v.value:.6g}" if isinstance(v.value, float) else v.value
     lines = [f"  value:     {value}"] if value is not None else []
+    if isinstance(value, dict) and {"set", "item", "words"} <= set(value) and isinstance(value.get("share"), float):
+        lines = _measured_overlap(value)
     if isinstance(v.threshold, dict) and v.threshold:
         names = {k: change.rule.parameter(k) if change.rule is not None else k for k in v.threshold}
         is_switch = change.smallest is not None and change.smallest.is_switch
@@ -197,6 +206,20 @@ def _measured(v: Verdict, change: _Change) -> list[str]:
     elif v.threshold:
         lines.append(f"  threshold: {v.threshold}")
     return lines
+
+
+def _overlap(row: dict[str, Any]) -> list[str]:
+    """Describe what a document shares with one evaluation item."""
+    head = f"  {row['set']} {row['item']}: a run of {row['words']} words, {row['share']:.0%} of the n-grams of the item"
+    return [head, f"    {' '.join(str(row['item_text']).split())}"]
+
+
+def _measured_overlap(value: Any) -> list[str]:
+    """Describe the overlap for which a document was dropped."""
+    words, share = value.get("words"), value.get("share")
+    lines = [f"  set:       {value.get('set')}, item {value.get('item')}"]
+    lines += [f"  shared:    a run of {words} words, {share:.0%} of the n-grams of the item"]
+    return [*lines, f"  text:      {' '.join(str(value.get('text')).split())}"]
 
 
 def _closest(margins: list[Margin]) -> list[str]:
