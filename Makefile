@@ -55,7 +55,26 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-substring bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores bench-web golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots core venv demo test test-failed lint format golden codebase wheel release clean
+.PHONY: torture torture-simulation torture-kills-long
+.PHONY: bench-budget
+.PHONY: bench-cluster
+.PHONY: bench-curate
+.PHONY: bench-dedup
+.PHONY: bench-engine
+.PHONY: bench-gpu
+.PHONY: bench-images
+.PHONY: bench-langid
+.PHONY: bench-models
+.PHONY: bench-observe
+.PHONY: bench-plan
+.PHONY: bench-start
+.PHONY: bench-stores
+.PHONY: bench-substring
+.PHONY: bench-text
+.PHONY: bench-tokens
+.PHONY: bench-video
+.PHONY: bench-web
 
 core: $(CORE)
 venv: $(STAMP)
