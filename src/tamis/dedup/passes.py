@@ -53,7 +53,7 @@ class Passes:
     # Makes the last pass's stage, of the removal table and the file with the input files by number.
     remove: Callable[[str, str], ProcessingStage[Any, Any]] | None = None
     procedure: Procedure | None = None  # None: key_comparison.py
-    against: str | None = None  # an index whose documents stay (index.py)
+    against: str | None = None  # an index whose documents stay (index/index.py)
     # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
     prepare: Callable[[Workflow], list[KeyPass]] | None = None
     index: str | None = None  # the index that gets what stays

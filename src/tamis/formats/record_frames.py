@@ -28,7 +28,7 @@ class FrameKind(IntEnum):
 
 
 @dataclass(slots=True)
-class Frame:
+class RecordFrame:
     """A record, or a part of a file without one. `offset`, `length`: in the file as stored."""
 
     kind: FrameKind
@@ -52,7 +52,7 @@ class Frame:
         return head + self.about, self.body
 
 
-def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tuple[int, Frame]]:
+def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tuple[int, RecordFrame]]:
     """Yield (position, frame) of the frames of a block file that begin in [start, end). `base`: where the file begins.
 
     The others are passed over without being read.
@@ -64,7 +64,7 @@ def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tup
             raise FormatError(f"expected a frame at position {position}, found {head[:4]!r}")
         _, kind, n_about, n_body, offset, length = _HEADER.unpack(head)
         if position >= start:
-            yield position, Frame(FrameKind(kind), offset, length, file.read(n_about), file.read(n_body))
+            yield position, RecordFrame(FrameKind(kind), offset, length, file.read(n_about), file.read(n_body))
         else:
             file.seek(n_about + n_body, 1)
         position += _HEADER.size + n_about + n_body
