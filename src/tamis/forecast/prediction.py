@@ -118,7 +118,8 @@ def _parse_span(data: Any) -> Span | None:
 def _parse_cpu_time(data: Any) -> float | CpuTime | None:
     if not isinstance(data, dict):
         return float(data) if _is_number(data) else None
-    expected_s, measured_s = data.get("expected"), data.get("measured")
+    expected_s: Any = data.get("expected")
+    measured_s: Any = data.get("measured")
     if not _is_number(measured_s):
         return None
     return CpuTime(expected=expected_s if _is_number(expected_s) else None, measured=measured_s)
