@@ -70,7 +70,7 @@ def shown(selection: SampleSelection) -> list[DocumentSample]:
 
 def test_what_is_chosen_and_what_is_stored_of_it(selection: SampleSelection) -> None:
     assert {s.outcome for s in shown(selection)} == set(SampleOutcome)
-    assert len(selection.of_role("all")) == 1500
+    assert len(selection.of_role("all")) == 600
     assert len(selection.of_role(SampleOutcome.KEPT)) == len(selection.of_role(SampleOutcome.DROPPED)) == 80
     (short, lines, numbers) = sorted(
         selection.rules,

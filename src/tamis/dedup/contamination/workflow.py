@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_WORDS = 60
 
-_INDEX_TASK = "tamis.dedup.contamination.build"  # the module that builds the index in a process of its own
-
 
 @dataclass
 class DecontaminationWorkflow(InOneCall):
@@ -140,7 +138,7 @@ class DecontaminationWorkflow(InOneCall):
         if facts is None:
             files.own_folder(folder, "start over with fresh (--fresh)")
             task = BuildTask(self.sets, self.words, self.short_words, workflow.settings.budget_bytes())
-            workflow.runner.run_task(folder, task, _INDEX_TASK, "evaluation")
+            workflow.runner.run_task(folder, task, "tamis.dedup.contamination.build", "evaluation")
             facts = _read_facts(folder)
             assert facts is not None
         elif facts.stat != stat_of(self.sets):
