@@ -13,9 +13,9 @@ from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.samples import (
     EXCERPT_CHARS,
     FILE,
+    DocumentSample,
     Excerpt,
-    Outcome,
-    Sample,
+    SampleOutcome,
     SampleSelection,
     decode_sample,
     encode_sample,
@@ -25,12 +25,14 @@ from tamis.engine.samples import (
 )
 
 
-def dropped(key: int, rule: str = "short", distance: float | None = 1.0) -> Sample:
+def dropped(key: int, rule: str = "short", distance: float | None = 1.0) -> DocumentSample:
     excerpt = Excerpt(f"text {key}", n_chars=50)
-    return Sample(key, Outcome.DROPPED, 0, key, stage="words", rule=rule, distance=distance, excerpt=excerpt)
+    return DocumentSample(
+        key, SampleOutcome.DROPPED, 0, key, stage="words", rule=rule, distance=distance, excerpt=excerpt
+    )
 
 
-def some(n: int, seed: int = 1) -> list[Sample]:
+def some(n: int, seed: int = 1) -> list[DocumentSample]:
     rng = random.Random(seed)
     return [dropped(rng.randrange(1 << 60), f"rule {rng.randrange(5)}", rng.random()) for _ in range(n)]
 
@@ -76,9 +78,9 @@ def test_many_documents_keep_few_in_memory() -> None:
 
 
 def test_a_sample_is_a_line_and_back() -> None:
-    sample = Sample(
+    sample = DocumentSample(
         7,
-        Outcome.CHANGED,
+        SampleOutcome.CHANGED,
         2,
         40,
         "id-é",
@@ -90,7 +92,7 @@ def test_a_sample_is_a_line_and_back() -> None:
     line = encode_sample(sample)
     assert line.count(b"\n") == 1
     assert decode_sample(line) == sample
-    assert decode_sample(encode_sample(Sample(1, Outcome.KEPT))) == Sample(1, Outcome.KEPT)
+    assert decode_sample(encode_sample(DocumentSample(1, SampleOutcome.KEPT))) == DocumentSample(1, SampleOutcome.KEPT)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_what_is_no_sample_is_left_out(line: bytes) -> None:
 
 def test_texts_and_marks_of_a_hostile_file_are_bounded() -> None:
     excerpt = Excerpt("x" * 50_000, -5, 3, [(-1, 4), (2, 10**9), (9, 3), *[(i, i + 1) for i in range(500)]])
-    read = decode_sample(encode_sample(Sample(1, Outcome.DROPPED, rule="r" * 5000, excerpt=excerpt)))
+    read = decode_sample(encode_sample(DocumentSample(1, SampleOutcome.DROPPED, rule="r" * 5000, excerpt=excerpt)))
     assert read.excerpt is not None
     assert (len(read.excerpt.text), read.excerpt.start, len(read.rule)) == (EXCERPT_CHARS, 0, 200)
     assert all(0 <= a < b <= EXCERPT_CHARS for a, b in read.excerpt.marks)

@@ -14,7 +14,7 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.cli.main import app
-from tamis.engine.samples import FILE, Outcome, Sample, SampleSelection, read_samples, rule_roles, select
+from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, read_samples, rule_roles, select
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import ScoreFilter
@@ -64,14 +64,14 @@ def selection(source: Path, tmp_path_factory: pytest.TempPathFactory) -> SampleS
     return run(source, tmp_path_factory.mktemp("out") / "out")
 
 
-def shown(selection: SampleSelection) -> list[Sample]:
+def shown(selection: SampleSelection) -> list[DocumentSample]:
     return [s for s in selection.samples() if s.excerpt is not None]
 
 
 def test_what_is_chosen_and_what_is_stored_of_it(selection: SampleSelection) -> None:
-    assert {s.outcome for s in shown(selection)} == set(Outcome)
+    assert {s.outcome for s in shown(selection)} == set(SampleOutcome)
     assert len(selection.of_role("all")) == 600
-    assert len(selection.of_role(Outcome.KEPT)) == len(selection.of_role(Outcome.DROPPED)) == 80
+    assert len(selection.of_role(SampleOutcome.KEPT)) == len(selection.of_role(SampleOutcome.DROPPED)) == 80
     (short, lines, numbers) = sorted(
         selection.rules,
         key=lambda r: ("word_count", "repeated_lines").index(r[1]) if r[1] in ("word_count", "repeated_lines") else 9,
@@ -98,7 +98,7 @@ def test_what_a_rule_counted_is_marked(selection: SampleSelection) -> None:
 
 
 def test_a_changed_document_is_shown_before_and_after(selection: SampleSelection) -> None:
-    changed = selection.of_role(Outcome.CHANGED)
+    changed = selection.of_role(SampleOutcome.CHANGED)
     assert len(changed) == 40
     for sample in changed:
         assert sample.excerpt is not None

@@ -10,7 +10,7 @@ import pytest
 
 from tamis.formats.base import DecodedRecords
 from tamis.formats.compression import zstd
-from tamis.formats.record_frames import Frame, FrameKind, read_frames
+from tamis.formats.record_frames import FrameKind, RecordFrame, read_frames
 from tamis.formats.warc.charset import decode_page
 from tamis.formats.warc.format import EMPTY, ENCODED, NOT_HTTP, NOT_READABLE, decode, scan
 from tests.support.warc_files import members, page, record, response
@@ -283,7 +283,7 @@ def test_the_records_that_other_libraries_write_and_read() -> None:
 
 # -- frames -----------------------------------------------------------------------------------------------------------
 def test_frames_of_a_block_by_ranges() -> None:
-    frames = [Frame(FrameKind.DOCUMENT, i, 10, b"{}", b"x" * i) for i in range(5)]
+    frames = [RecordFrame(FrameKind.DOCUMENT, i, 10, b"{}", b"x" * i) for i in range(5)]
     data = b"".join(b"".join(f.pack()) for f in frames)
     positions = [1000 + sum(f.n_bytes for f in frames[:i]) for i in range(5)]
     end = 1000 + len(data)

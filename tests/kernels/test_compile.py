@@ -108,7 +108,7 @@ def test_code_that_gives_a_wrong_answer_is_not_used(package: Path, tmp_path: Pat
     canary.write_text(text)
     status, _, says = run(package, tmp_path / "cache", "-c", CALLS)
     assert status == 1
-    assert "what was compiled of group 'probe' is no good" in says
+    assert "the compiled library of group 'probe' is invalid" in says
     assert "answers 1, expected 2" in says
     assert list((tmp_path / "cache").glob("kernels-*/*")) == []
 

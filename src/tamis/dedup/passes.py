@@ -57,7 +57,7 @@ class Passes:
     procedure: Procedure | None = None  # None: key_comparison.py
     # Plans, from the files, the budget and the folder for scratch; None: by the number of documents and bands.
     plan: Callable[[FileList, int, str], DedupPlan] | None = None
-    against: str | None = None  # an index whose documents stay (index.py)
+    against: str | None = None  # an index whose documents stay (index/index.py)
     # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
     prepare: Callable[[Workflow], list[KeyPass]] | None = None
     index: str | None = None  # the index that gets what stays

@@ -30,7 +30,7 @@ _LEAST_ROOM_BYTES = 16_000_000
 META_BYTES = 76  # per document and pass; a later pass has only the position (12)
 KEY_BYTES = 12
 # In memory, while the keys of one part are sorted: a key and a number (12), the room to sort them (20), and ...
-BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates (groups.py)
+BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates
 BYTES_PER_KEY = 48  # ... edges (8) and slack (bands.py)
 _SAMPLE_BYTES = 1 << 18
 _SAMPLED_FILES = 8

@@ -40,7 +40,7 @@ _MAX_NAME = 200
 _Order = tuple[float, int]
 
 
-class Outcome(StrEnum):
+class SampleOutcome(StrEnum):
     KEPT = "kept"
     CHANGED = "changed"  # kept, with another text
     DROPPED = "dropped"
@@ -57,7 +57,7 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
-class Sample:
+class DocumentSample:
     """One document. `file`: the number of its input file, -1 if it has none; `offset`: its position there.
 
     `value` and `threshold`: as in verdicts; `distance`: of the value from the limit. `before`: the text as it was read,
@@ -65,7 +65,7 @@ class Sample:
     """
 
     key: int
-    outcome: Outcome
+    outcome: SampleOutcome
     file: int = -1
     offset: int = -1
     id: str = ""
@@ -110,9 +110,9 @@ class SampleSelection:
 
     def __init__(self) -> None:
         self._roles: dict[str, list[_Order]] = {}
-        self._samples: dict[int, Sample] = {}
+        self._samples: dict[int, DocumentSample] = {}
 
-    def add(self, sample: Sample) -> bool:
+    def add(self, sample: DocumentSample) -> bool:
         """Consider a document; return True if it was chosen for a role that it did not have."""
         is_chosen = False
         for role, order in _orders(sample):
@@ -136,7 +136,7 @@ class SampleSelection:
                 self._samples = {s.key: s for s in self.samples()}
         return is_chosen
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[DocumentSample]:
         """Return the chosen documents by key, those chosen for `all` only without texts."""
         with_text = {key for role, chosen in self._roles.items() if role != _ALL for _, key in chosen}
         without = {key for _, key in self._roles.get(_ALL, ())} - with_text
@@ -144,7 +144,7 @@ class SampleSelection:
         plain = [replace(self._samples[key], excerpt=None, before=None) for key in without]
         return sorted([*texts, *plain], key=lambda s: s.key)
 
-    def of_role(self, role: str) -> list[Sample]:
+    def of_role(self, role: str) -> list[DocumentSample]:
         """Return the documents chosen for a role, the first one first."""
         return [self._samples[key] for _, key in self._roles.get(role, ())]
 
@@ -168,13 +168,13 @@ class SampleSelection:
         )
 
 
-def _orders(sample: Sample) -> Iterator[tuple[str, _Order]]:
+def _orders(sample: DocumentSample) -> Iterator[tuple[str, _Order]]:
     """Yield the roles that a document may have, with its order in each."""
     yield _ALL, (0.0, sample.key)
     if sample.excerpt is None:
         return
     yield sample.outcome, (0.0, sample.key)
-    if sample.outcome is Outcome.DROPPED:
+    if sample.outcome is SampleOutcome.DROPPED:
         rule, near = sample.rule_roles
         yield rule, (0.0, sample.key)
         if sample.distance is not None:
@@ -182,7 +182,7 @@ def _orders(sample: Sample) -> Iterator[tuple[str, _Order]]:
 
 
 # -- the file -------------------------------------------------------------------------------------------------------
-def encode_sample(sample: Sample) -> bytes:
+def encode_sample(sample: DocumentSample) -> bytes:
     """Return a sample as one line, without the fields that are empty."""
     values: dict[str, Any] = {"key": sample.key, "outcome": sample.outcome}
     for name in _PLAIN:
@@ -194,11 +194,11 @@ def encode_sample(sample: Sample) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
-def decode_sample(line: bytes) -> Sample:
+def decode_sample(line: bytes) -> DocumentSample:
     """Return the sample of a line; raise `wire.Garbled` if it is none. Names and texts are cut to their bounds."""
     try:
         values = json.loads(line)
-        key, outcome, distance = values["key"], Outcome(values["outcome"]), values.get("distance")
+        key, outcome, distance = values["key"], SampleOutcome(values["outcome"]), values.get("distance")
         numbers = [values.get(name, -1) for name in ("file", "offset")] + [values.get("n_bytes", 0)]
         texts = [values.get(name, "") for name in _TEXTS]
         groups = values.get("groups", {})
@@ -213,7 +213,7 @@ def decode_sample(line: bytes) -> Sample:
     id_, stage, rule, value, threshold = (text[:_MAX_NAME] for text in texts)
     file, offset, n_bytes = numbers
     groups = {name[:40]: text[:_MAX_NAME] for name, text in list(groups.items())[:8]}
-    return Sample(
+    return DocumentSample(
         key,
         outcome,
         file,
@@ -251,7 +251,7 @@ def _bounded(excerpt: Excerpt) -> Excerpt:
     return Excerpt(text, max(excerpt.start, 0), max(excerpt.n_chars, len(text)), sorted(marks))
 
 
-def read_samples(file: IO[bytes]) -> Iterator[Sample]:
+def read_samples(file: IO[bytes]) -> Iterator[DocumentSample]:
     """Yield the samples of a file, up to a size.
 
     Lines that are none, such as the last one of a killed run, are left out.
@@ -265,7 +265,7 @@ def read_samples(file: IO[bytes]) -> Iterator[Sample]:
             continue
 
 
-def select(samples: Iterable[Sample]) -> SampleSelection:
+def select(samples: Iterable[DocumentSample]) -> SampleSelection:
     """Return the choice among these samples."""
     selection = SampleSelection()
     for sample in samples:

@@ -3,7 +3,7 @@
 One small JSON file per (machine, pipeline key) in the user's cache folder. A profile is a convenience: a damaged,
 foreign or oversized file reads as absent and is replaced by the next save, and a folder that cannot be written
 makes save() return False, never fail a run. What is inside is the caller's business: see Predictor.to_dict and
-forecast.Measured.
+forecast.prediction.RunMeasurement.
 
 `tamis profile list` and `show` print profiles, and name a damaged file.
 """

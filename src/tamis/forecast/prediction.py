@@ -76,8 +76,10 @@ class Prediction(TypedDict, total=False):
 
 
 SpanName = Literal["peak_bytes", "scratch_bytes", "output_bytes", "seconds"]
+_Text = Literal["basis", "kind"]
 _Number = Literal["version", "n_runs", "confidence", "block_bytes", "n_partitions"]
 _SPANS: tuple[SpanName, ...] = get_args(SpanName)
+_TEXTS: tuple[_Text, ...] = get_args(_Text)
 _NUMBERS: tuple[_Number, ...] = get_args(_Number)
 
 
@@ -87,37 +89,48 @@ def parse_prediction(data: object) -> Prediction:
     if not isinstance(data, dict):
         return prediction
     for name in _SPANS:
-        span = data.get(name)
-        if isinstance(span, dict) and all(_is_number(span.get(end)) for end in ("low", "expected", "high")):
-            prediction[name] = {"low": span["low"], "expected": span["expected"], "high": span["high"]}
-            if _is_number(span.get("measured")):
-                prediction[name]["measured"] = span["measured"]
-                prediction[name]["inside"] = span.get("inside") is True
-    cpu_s: Any = data.get("cpu_s")
-    if _is_number(cpu_s):
+        if (span := _parse_span(data.get(name))) is not None:
+            prediction[name] = span
+    if (cpu_s := _parse_cpu_time(data.get("cpu_s"))) is not None:
         prediction["cpu_s"] = cpu_s
-    elif isinstance(cpu_s, dict) and _is_number(cpu_s.get("measured")):
-        expected_s = cpu_s.get("expected")
-        prediction["cpu_s"] = {
-            "expected": expected_s if _is_number(expected_s) else None,
-            "measured": cpu_s["measured"],
-        }
-    texts: tuple[Literal["basis", "kind"], ...] = ("basis", "kind")
-    for text in texts:
+    for text in _TEXTS:
         if isinstance(data.get(text), str):
             prediction[text] = data[text]
     for number in _NUMBERS:
         if _is_number(data.get(number)):
             prediction[number] = data[number]
-    if isinstance(conditions := data.get("conditions"), dict):
-        prediction["conditions"] = {str(k): v for k, v in conditions.items() if _is_number(v)}
-    if isinstance(centres := data.get("centres"), dict):
-        prediction["centres"] = {
-            str(figure): pair
-            for figure, pair in centres.items()
-            if isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))
-        }
+    if conditions := {k: v for k, v in _object(data.get("conditions")).items() if _is_number(v)}:
+        prediction["conditions"] = conditions
+    if centres := {k: v for k, v in _object(data.get("centres")).items() if _is_pair(v)}:
+        prediction["centres"] = centres
     return prediction
+
+
+def _parse_span(data: Any) -> Span | None:
+    if not isinstance(data, dict) or not all(_is_number(data.get(end)) for end in ("low", "expected", "high")):
+        return None
+    span: Span = {"low": data["low"], "expected": data["expected"], "high": data["high"]}
+    if _is_number(data.get("measured")):
+        span["measured"], span["inside"] = data["measured"], data.get("inside") is True
+    return span
+
+
+def _parse_cpu_time(data: Any) -> float | CpuTime | None:
+    if not isinstance(data, dict):
+        return float(data) if _is_number(data) else None
+    expected_s: Any = data.get("expected")
+    measured_s: Any = data.get("measured")
+    if not _is_number(measured_s):
+        return None
+    return CpuTime(expected=expected_s if _is_number(expected_s) else None, measured=measured_s)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return {str(name): member for name, member in value.items()} if isinstance(value, dict) else {}
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
 
 
 def _is_number(value: object) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tamis.formats.jsonl.file_spans import FileSpans
-    from tamis.formats.record_frames import Frame
+    from tamis.formats.record_frames import RecordFrame
 
 Array = np.ndarray[Any, Any]
 
@@ -138,7 +138,10 @@ class TableInfo:
 
 
 class LineBlock(Origin, Protocol):
-    """The valid records of some bytes. `bad`: the others, as (start, end, reason) in these bytes."""
+    """The valid records of some bytes: an origin whose records are lines.
+
+    `bad`: the others, as (start, end, reason) in these bytes.
+    """
 
     start: Array
     end: Array
@@ -155,7 +158,7 @@ class RecordScan(Protocol):
     stored_offset: int
     """Bytes of the file, as stored, before the last frame."""
 
-    def __iter__(self) -> Iterator[Frame]: ...
+    def __iter__(self) -> Iterator[RecordFrame]: ...
 
 
 @dataclass
@@ -169,7 +172,7 @@ class DecodedRecords:
     table: pa.Table | None = None
     positions: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    bad: list[tuple[int, Frame]] = field(default_factory=list)
+    bad: list[tuple[int, RecordFrame]] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
 
 
@@ -180,7 +183,7 @@ class RecordFormat(Protocol):
         """Return the frames of a file. `raw` must be able to seek. Larger records are refused without being held."""
         ...
 
-    def decode(self, frames: Iterable[tuple[int, Frame]], path: str, max_record_bytes: int) -> DecodedRecords:
+    def decode(self, frames: Iterable[tuple[int, RecordFrame]], path: str, max_record_bytes: int) -> DecodedRecords:
         """Return the documents of frames, each with its position. `path`: the file, for columns that name it."""
         ...
 

@@ -30,7 +30,7 @@ class FrameKind(IntEnum):
 
 
 @dataclass(slots=True)
-class Frame:
+class RecordFrame:
     """A record, or a part of a file without one. `offset`, `length`: in the file as stored."""
 
     kind: FrameKind
@@ -54,7 +54,7 @@ class Frame:
         return head + self.about, self.body
 
 
-def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tuple[int, Frame]]:
+def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tuple[int, RecordFrame]]:
     """Yield (position, frame) of the frames of a block file that begin in [start, end). `base`: where the file begins.
 
     The others are passed over without being read.
@@ -68,13 +68,13 @@ def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tup
         buffered.detach()  # the file is its owner's to close
 
 
-def _frames(file: BinaryIO, position: int, start: int, end: int) -> Iterator[tuple[int, Frame]]:
+def _frames(file: BinaryIO, position: int, start: int, end: int) -> Iterator[tuple[int, RecordFrame]]:
     while position < end and (head := file.read(_HEADER.size)):
         if len(head) < _HEADER.size or head[:4] != _MAGIC:
             raise FormatError(f"expected a frame at position {position}, found {head[:4]!r}")
         _, kind, n_about, n_body, offset, length = _HEADER.unpack(head)
         if position >= start:
-            yield position, Frame(FrameKind(kind), offset, length, file.read(n_about), file.read(n_body))
+            yield position, RecordFrame(FrameKind(kind), offset, length, file.read(n_about), file.read(n_body))
         else:
             file.seek(n_about + n_body, 1)
         position += _HEADER.size + n_about + n_body

@@ -150,7 +150,7 @@ def check(group: str, level: CpuLevel, path: Path) -> None:
     )
     if done.returncode:
         why = done.stderr[-1000:].strip() or f"exit code {done.returncode}"
-        raise TamisError(f"kernels: what was compiled of group {group!r} is no good: {why}")
+        raise TamisError(f"kernels: the compiled library of group {group!r} is invalid: {why}")
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ _PAUSED_FROM = 2  # level orange: only the end of the pipeline starts
 
 
 @dataclass(frozen=True)
-class Finding:
+class Bottleneck:
     """A cause, the number that proves it, and what to change. `weight` orders findings: the largest share of time."""
 
     cause: str
@@ -56,7 +56,7 @@ def time_shares(run: Snapshot) -> TimeShares | None:
     return TimeShares(cpu_s, max(stage_s - cpu_s, 0.0), max(wall_s * n_workers - stage_s, 0.0))
 
 
-def findings(run: Snapshot) -> list[Finding]:
+def findings(run: Snapshot) -> list[Bottleneck]:
     """Return what held a run back, the most important first."""
     if _wall_s(run) < _MIN_S:
         return []
@@ -64,10 +64,10 @@ def findings(run: Snapshot) -> list[Finding]:
     return sorted(found, key=lambda f: -f.weight)
 
 
-def _of_gpus(run: Snapshot) -> Iterator[Finding]:
+def _of_gpus(run: Snapshot) -> Iterator[Bottleneck]:
     shares = [p.busy for p in run.gpus if p.busy is not None]
     if shares and (mean := sum(shares) / len(shares)) < _LOW_GPU:
-        yield Finding(
+        yield Bottleneck(
             "GPUs waited for work",
             f"they were busy {mean:.0%} of the time",
             "larger batches for the model (model_inference_batch_size, batch_size), or more CPU workers before it",
@@ -75,12 +75,12 @@ def _of_gpus(run: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _of_memory(run: Snapshot) -> Iterator[Finding]:
+def _of_memory(run: Snapshot) -> Iterator[Bottleneck]:
     paused = [t for t in run.totals if t.level >= _PAUSED_FROM]
     share = len(paused) / len(run.totals) if run.totals else 0.0
     used = run.peak_bytes / run.budget_bytes if run.budget_bytes else 0.0
     if share > _PRESSED:
-        yield Finding(
+        yield Bottleneck(
             "memory was short",
             f"in {share:.0%} of the moments the level was {LEVELS[_PAUSED_FROM][0]} or above "
             f"({LEVELS[_PAUSED_FROM][1]}), peak {used:.0%} of {format_size(run.budget_bytes)}",
@@ -88,7 +88,7 @@ def _of_memory(run: Snapshot) -> Iterator[Finding]:
             share,
         )
     elif used > _HIGH_MEMORY:
-        yield Finding(
+        yield Bottleneck(
             "little memory was left",
             f"peak {used:.0%} of {format_size(run.budget_bytes)}; workers did not wait for it",
             "more --memory before larger partitions or more workers",
@@ -96,14 +96,14 @@ def _of_memory(run: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _of_failures(run: Snapshot) -> Iterator[Finding]:
+def _of_failures(run: Snapshot) -> Iterator[Bottleneck]:
     counters = run.manifest.counters if run.manifest is not None else {}
     n_units = max(counters.get("committed", 0), 1)
     n_failed = sum(counters.get(name, 0) for name in ("retries", "crashes"))
     if n_failed / n_units > _RETRIED:
         n_memory = counters.get("memory_failures", 0)
         why = f", {n_memory:,} of them for want of memory" if n_memory else ""
-        yield Finding(
+        yield Bottleneck(
             "partitions were done more than once",
             f"{n_failed:,} attempts failed for {n_units:,} partitions{why}",
             "fewer --workers with more memory each, or smaller partitions (--blocksize)"
@@ -112,7 +112,7 @@ def _of_failures(run: Snapshot) -> Iterator[Finding]:
             min(n_failed / n_units, 1.0) * 0.5,
         )
     if (n := counters.get("recycled", 0)) / n_units > _RECYCLED:
-        yield Finding(
+        yield Bottleneck(
             "workers were replaced",
             f"{n:,} times for {n_units:,} partitions, because they kept memory",
             "the stage that keeps it is named in the events below; a model that must stay needs more --memory",
@@ -120,7 +120,7 @@ def _of_failures(run: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _of_stages(run: Snapshot) -> Iterator[Finding]:
+def _of_stages(run: Snapshot) -> Iterator[Bottleneck]:
     all_s = sum(p.seconds for p in run.stages)
     slowest = max(run.stages, key=lambda p: p.seconds, default=None)
     shares = time_shares(run)
@@ -128,7 +128,7 @@ def _of_stages(run: Snapshot) -> Iterator[Finding]:
         return
     share = slowest.seconds / all_s
     if share > _DOMINANT and all_s > shares.all_s / 2:
-        yield Finding(
+        yield Bottleneck(
             f"stage {slowest.stage} decided the speed",
             f"it took {share:.0%} of the time of all stages, {slowest.seconds:,.1f} s for {slowest.n_in:,} documents",
             "put rules that drop many documents for little time before it, or run it on a GPU if it can",
@@ -136,20 +136,20 @@ def _of_stages(run: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _of_processors(run: Snapshot) -> Iterator[Finding]:
+def _of_processors(run: Snapshot) -> Iterator[Bottleneck]:
     used, n = _cpu_share(run.totals), _n_workers(run)
     if used is None:
         return
     share = used / n
     if share > _HIGH_CPU:
-        yield Finding(
+        yield Bottleneck(
             "processors",
             f"{n} workers computed {share:.0%} of the time",
             "more --workers if there are cores left, a machine with more cores, or several machines (--shard)",
             0.2,
         )
     elif share < _LOW_CPU and not any(t.level >= _PAUSED_FROM for t in run.totals) and not run.gpus:
-        yield Finding(
+        yield Bottleneck(
             "workers waited for input, output or each other",
             f"{n} workers computed {share:.0%} of the time",
             "input and --scratch on a local disk instead of a network, or more --workers that read at the same time; "

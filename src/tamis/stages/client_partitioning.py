@@ -14,7 +14,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 
 @dataclass(repr=False)
 class ClientPartitioningStage(FilePartitioningStage):
-    """Like FilePartitioningStage.
+    """Like FilePartitioningStage, of which it is a subclass in NeMo Curator, too.
 
     `input_list_json_path` is a JSON file with a list of paths, all of them below `file_paths`.
     """

@@ -74,7 +74,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         return 1
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
-        """Return groups of whole files, for remember outside of a run; a run also splits large files."""
+        """Return groups of whole files, for use outside of a run; a run also splits large files."""
         from tamis.formats.input_files.listing import list_files
 
         self.reach()

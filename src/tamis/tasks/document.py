@@ -253,7 +253,7 @@ class DocumentBatch(Task["pa.Table"]):
         return self.texts(field), None
 
     def values(self, field: str, positions: Array | None = None) -> list[Any]:
-        """Return a field as Python values, each as in the JSON, of all documents or of those at positions `at`."""
+        """Return a field as Python values, each as in the JSON, of all documents or of those at these `positions`."""
         from tamis.tasks.columns.exact import values_of
 
         if positions is None or len(positions) == self.num_items:

@@ -23,7 +23,8 @@ from tamis.memory.budget import find_budget
 class ClusterExecutor(BaseExecutor, Closing):
     """Workers on every node of a cluster, inside a budget of `memory` on each.
 
-    A subclass names its placement and describes its cluster. Use an executor for several runs, then `close()` it, or
+    A subclass names its placement and describes its cluster: the seam for further cluster engines (CONTRIBUTING.md, Add
+    an executor), of which Ray is the one that ships. Use an executor for several runs, then `close()` it, or
     use `with`.
     """
 

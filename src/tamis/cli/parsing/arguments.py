@@ -63,9 +63,10 @@ def echo(text: object = "", err: bool = False, nl: bool = True, raw: bool = Fals
 
 # -- declaring --------------------------------------------------------------------------------------------------------
 class Option:
-    """`names`: as typed, e.g.
+    """An option of a command.
 
-    "--quiet", "-q"; "--open/--no-open" for a flag with a negation. By default derived from the parameter.
+    `names`: as typed, e.g. "--quiet", "-q"; "--open/--no-open" for a flag with a negation. By default derived from the
+    parameter.
 
     `check`: called with a value and the option's name; raises UsageError for one that is not allowed.
     """

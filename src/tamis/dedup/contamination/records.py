@@ -21,7 +21,7 @@ _HITS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Run:
+class _OverlapBatch:
     path: str
     n_documents: int
     at: dict[str, tuple[int, Any]]  # place and type of each column
@@ -43,7 +43,7 @@ class OverlapRecords:
     """All record batches of the first pass."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._runs: list[_Run] = runs_of(paths, "a record file of decontamination", _run_of)
+        self._runs: list[_OverlapBatch] = runs_of(paths, "a record file of decontamination", _run_of)
         self.n_documents = sum(run.n_documents for run in self._runs)
         self.n_hits = sum(run.n_hits for run in self._runs)
 
@@ -64,17 +64,17 @@ class OverlapRecords:
             yield DocumentHits(file, offset, n_tokens, bounds, _read(run, "hits", run.n_hits))
 
 
-def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
+def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _OverlapBatch:
     at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in _FACTS}
     ends = batch.ends("hits")
     n_hits = int(ends[batch.n_rows]) // HIT.itemsize
     at["bounds"] = ends.offset, ends.kind
     if n_hits:
         at["hits"] = batch.data_at("hits"), HIT
-    return _Run(batch.path, batch.n_rows, at, n_hits)
+    return _OverlapBatch(batch.path, batch.n_rows, at, n_hits)
 
 
-def _read(run: _Run, name: str, n: int, first: int = 0) -> Array:
+def _read(run: _OverlapBatch, name: str, n: int, first: int = 0) -> Array:
     if not n:
         return np.empty(0, HIT if name == "hits" else run.at[name][1])
     offset, kind = run.at[name]

@@ -65,7 +65,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     output_fields: Sequence[str] | None = None
     output_mode: str | None = None
     drop_id_field: bool = False
-    # Names that three of these had in an earlier version.
+    # Names that three of these have in earlier releases of NeMo Curator.
     input_id_field: InitVar[str | None] = field(default=None, kw_only=True)
     ids_to_remove_duplicate_id_field: InitVar[str | None] = field(default=None, kw_only=True)
     ids_to_remove_read_kwargs: InitVar[Mapping[str, Any] | None] = field(default=None, kw_only=True)

@@ -1,8 +1,8 @@
 """An index of what earlier deduplications kept, so that new data is compared with it without the old texts.
 
 index.json        kind, parameters (they must be the same to be compared) and the entries, one per run that was added
-entry-NAME-N/     records.arrow: place, hash and keys of every kept document (joined.py, entries.py); paths.json: its
-input files by number
+entry-NAME-N/     records.arrow: place, hash and keys of every kept document (joint_records.py, entries.py); paths.json:
+                  its input files by number
 
 32 bytes per document for exact deduplication; for fuzzy 12 more per band and a signature of 256, from which
 similarities are estimated. index.json is replaced whole, entries are never changed in place: a kill leaves the old

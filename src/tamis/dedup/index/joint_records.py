@@ -32,7 +32,7 @@ TYPES = {"file": np.dtype("<i4"), "offset": np.dtype("<i8"), "lo": np.dtype("<u8
 
 
 class JoinedRecords(Records):
-    """Records of an index before new ones, for solvers that take either these or Records.
+    """Records of an index before new ones. A subclass of Records, because solvers take either.
 
     `pins`: the entries of the index; numbers below `n_old` are theirs.
     """

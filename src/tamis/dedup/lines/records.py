@@ -23,7 +23,7 @@ FACTS = ("file", "offset", "length", "n_units")
 
 
 @dataclass(frozen=True)
-class _Run:
+class _UnitBatch:
     path: str
     n_documents: int
     n_keys: int
@@ -35,7 +35,7 @@ class UnitRecords:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._is_far = any(is_bucket(path) for path in paths)
-        self._runs: list[_Run] = runs_of(paths, "a record file of line deduplication", _run_of)
+        self._runs: list[_UnitBatch] = runs_of(paths, "a record file of line deduplication", _run_of)
         self.n_runs = len(self._runs)
         self.n_documents = sum(run.n_documents for run in self._runs)
         self.bases = np.concatenate([[0], np.cumsum([run.n_keys for run in self._runs])]).astype(np.int64)
@@ -81,7 +81,7 @@ class UnitRecords:
         return int(facts["file"][k]), int(facts["offset"][k]), int(numbers[local])
 
 
-def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
+def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _UnitBatch:
     at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in FACTS}
     ends = batch.ends("keys")
     n_keys = int(ends[batch.n_rows]) // 8
@@ -89,10 +89,10 @@ def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
     if n_keys:
         at["keys"] = batch.data_at("keys"), np.dtype(np.uint64)
         at["numbers"] = batch.data_at("numbers"), np.dtype(np.uint32)
-    return _Run(batch.path, batch.n_rows, n_keys, at)
+    return _UnitBatch(batch.path, batch.n_rows, n_keys, at)
 
 
-def _read(run: _Run, name: str, n: int, first: int = 0) -> Array:
+def _read(run: _UnitBatch, name: str, n: int, first: int = 0) -> Array:
     if not n:
         return np.empty(0, run.at[name][1] if name in run.at else np.uint32)
     at, kind = run.at[name]

@@ -216,7 +216,7 @@ def files_of(tasks: Sequence[FileGroupTask]) -> list[str]:
 
 
 class DocumentedResult(WorkflowRunResult):
-    """A WorkflowRunResult with everything of a DedupResult (`summary`, `n_duplicates`, `peak_bytes`, ...)."""
+    """A WorkflowRunResult, as code for NeMo Curator expects it, with everything of a DedupResult (`summary`, ...)."""
 
     def __init__(
         self, name: str, inner: DedupResult, tasks: dict[str, list[Task[Any]]], metadata: dict[str, Any]

@@ -46,7 +46,7 @@ class ReplayDrops(PositionTableStage):
 
     def setup(self, worker_metadata: Any = None) -> None:
         self._reasons = _reasons(self.table)
-        self._has_ids = exists(os.path.join(self.table, "id_bytes.npy"))  # a table of an earlier version has none
+        self._has_ids = exists(os.path.join(self.table, "id_bytes.npy"))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         columns = ("reason", "value_at", "value_bytes", *(["id_bytes"] if self._has_ids else []))

@@ -157,7 +157,7 @@ def in_input_order(folder: str, columns: Sequence[str] = _WANTED) -> Iterator[pa
 def _read(path: str, columns: list[str]) -> pa.Table:
     try:
         rows = parquet.open_file(path).read(columns=columns, use_threads=False)
-        for name in RECORD_HASH:  # of a pass that did not tell it, or that an earlier version began
+        for name in RECORD_HASH:  # of a pass that did not report it
             if name in columns and name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(len(rows), pa.uint64()))
         return rows.select(columns)

@@ -31,7 +31,7 @@ MAX_DOCUMENTS = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
-class _Run:
+class _SubstringBatch:
     """One record batch."""
 
     path: str
@@ -50,7 +50,7 @@ class SelectionRecords:
     """All record batches of the first pass, with their documents numbered in the order of the input."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._runs: list[_Run] = runs_of(paths, "a record file of substring deduplication", _run_of)
+        self._runs: list[_SubstringBatch] = runs_of(paths, "a record file of substring deduplication", _run_of)
         self.bases = np.concatenate([[0], np.cumsum([run.n_documents for run in self._runs])]).astype(np.int64)
         self.n_documents = int(self.bases[-1])
         if self.n_documents >= MAX_DOCUMENTS:
@@ -81,7 +81,7 @@ class KeyParts:
     A key that occurs too often for one part is gone through by itself, by context, and a context that does in pieces.
     """
 
-    def __init__(self, runs: list[_Run], bases: Array, n_selections: int, most: int) -> None:
+    def __init__(self, runs: list[_SubstringBatch], bases: Array, n_selections: int, most: int) -> None:
         self._runs, self._bases, self._most = runs, bases.tolist(), most
         parts = parts_of(n_selections, most)
         bounds = np.array([low for low, _ in parts[1:]], np.uint64)
@@ -185,7 +185,7 @@ class KeyParts:
         return some
 
 
-def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
+def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _SubstringBatch:
     at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in FACTS}
     n = {}
     for name, kind in (PACKED | RUNS).items():
@@ -193,7 +193,7 @@ def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
         at[name] = batch.data_at(name), np.dtype(kind)
     if len({n[name] for name in PACKED}) != 1:
         raise FormatError(f"{batch.path}: its columns do not agree; start over with fresh (--fresh)")
-    return _Run(batch.path, batch.n_rows, n, at)
+    return _SubstringBatch(batch.path, batch.n_rows, n, at)
 
 
 class ContextTexts:

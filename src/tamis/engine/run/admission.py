@@ -80,8 +80,8 @@ class Admission:
             text = f"node {up.name} cannot take part: {exc}"
             if budget_bytes < config.budget_bytes:
                 text += (
-                    f". It has {format_size(budget_bytes)}: no more is there or declared to Ray "
-                    "(ray start --memory, ray.init(_memory=...))"
+                    f". It has {format_size(budget_bytes)}: no more is there, or declared to the cluster (of Ray: "
+                    "ray start --memory, ray.init(_memory=...))"
                 )
             self._observe(EventKind.NODE, {"text": text, "node": up.name, "up": False})
             self.refusal = BudgetError(text, exc.smallest_bytes)

@@ -313,7 +313,7 @@ class RunSettings:
         if self.shard is not None:
             if self.merge:
                 raise UsageError("give --shard to make one, or --merge to join all, not both")
-            if self.sample is None and self.progressive:
+            if self.progressive:
                 raise UsageError("progressive is for runs on one machine; give --sample to each shard instead")
         if self.scratch is not None and "://" in str(self.scratch):
             scratch_url(str(self.scratch))

@@ -95,7 +95,7 @@ class ReplaceFiles:
 
 @dataclass(frozen=True)
 class Committed:
-    """The answer to a Commit or Replace: what is in the log now, or why it is not."""
+    """The answer to `CommitPartition` or `ReplaceFiles`: what is in the log now, or why it is not."""
 
     partition: int
     covered: list[tuple[int, int, int, bool]]

@@ -135,7 +135,7 @@ def run_stage(
     started_s = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
-    # Several are as the user cut the input; who wants all there are at once wants them whole.
+    # Only a single batch is split: several are as the user cut the input; stages that take all at once get them whole.
     if not keep_whole and ALL_BATCHES > size > len(tasks) == 1 and stage.supports_batch_processing():
         tasks = _in_parts(tasks, size)
     notes.uses.begin(tasks)

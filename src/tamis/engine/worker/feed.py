@@ -26,7 +26,7 @@ from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
 from tamis.formats.base import MAX_BATCH_ROWS, RecordScan, RowsFault
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.record_frames import Frame
+from tamis.formats.record_frames import RecordFrame
 from tamis.formats.registry import record_format, table_format
 from tamis.stores.opening import state_of_open
 
@@ -116,7 +116,7 @@ class _FrameBlocks:
         self._path = ""
         self._sink: BlockWriter | None = None
 
-    def add(self, position: int, frame: Frame, block_bytes: int) -> None:
+    def add(self, position: int, frame: RecordFrame, block_bytes: int) -> None:
         if self._sink is not None and self._sink.n_bytes + frame.n_bytes > block_bytes:
             self.close()
         if self._sink is None:

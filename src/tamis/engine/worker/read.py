@@ -32,7 +32,7 @@ from tamis.formats.compression.streams import StreamReader
 from tamis.formats.jsonl.file_spans import FileSpan, FileSpans
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.record_index import RecordIndex, RecordSpans
-from tamis.formats.record_frames import Frame, FrameKind, read_frames
+from tamis.formats.record_frames import FrameKind, RecordFrame, read_frames
 from tamis.formats.registry import line_format, record_format, table_format
 from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock, row_bytes
@@ -437,7 +437,7 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         contents.cut = positions[len(positions) // 2]
 
 
-def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Contents) -> list[tuple[int, Frame]]:
+def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Contents) -> list[tuple[int, RecordFrame]]:
     """Return the frames of a piece with their positions; raise TooLarge for a file that is to be fed in blocks."""
     if piece.kind is PieceKind.BLOCK:
         check_file(piece.path, piece.check)
@@ -446,7 +446,7 @@ def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Cont
     records = record_format(piece.path)
     assert records is not None
     scan = records.scan(file, piece.path, limits.max_record_bytes)
-    frames: list[tuple[int, Frame]] = []
+    frames: list[tuple[int, RecordFrame]] = []
     total = 0
     for frame in scan:
         frames.append((total, frame))
@@ -457,14 +457,14 @@ def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Cont
     return frames
 
 
-def _consumed(frames: list[tuple[int, Frame]]) -> Iterator[tuple[int, Frame]]:
+def _consumed(frames: list[tuple[int, RecordFrame]]) -> Iterator[tuple[int, RecordFrame]]:
     """Yield the frames and let go of each: their bodies and the decoded texts are not held at the same time."""
     frames.reverse()
     while frames:
         yield frames.pop()
 
 
-def bad_frame(piece: Piece, frame: Frame) -> QuarantinedInput:
+def bad_frame(piece: Piece, frame: RecordFrame) -> QuarantinedInput:
     """Return the quarantine entry of a record that is refused, or of a part of a file that holds no record."""
     is_fault = frame.kind is FrameKind.FAULT
     return QuarantinedInput(

@@ -23,10 +23,10 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.samples import (
     EXCERPT_CHARS,
     MAX_MARKS,
+    DocumentSample,
     Excerpt,
-    Outcome,
-    Sample,
     SampleLimits,
+    SampleOutcome,
     SampleSelection,
     encode_sample,
     rule_roles,
@@ -106,7 +106,7 @@ class SampleCollector:
                 continue
             places = batch.places()
             keys = _keys(identity[0][serials[at]], identity[1][serials[at]], places[0][rows], places[1][rows])
-            with_text = self._within(Outcome.DROPPED, keys) | self._within(rule, keys)
+            with_text = self._within(SampleOutcome.DROPPED, keys) | self._within(rule, keys)
             if distances is not None:
                 with_text |= self._is_near(near, distances[at], keys)
             chosen = np.flatnonzero(with_text | self._within("all", keys))
@@ -126,7 +126,7 @@ class SampleCollector:
                     distance if distance is not None and distance < np.inf else None,
                 )
                 marks = self._evidence(stage, note.reason, text) if text is not None else []
-                self._add(facts[i], int(keys[k]), Outcome.DROPPED, text, None, about, marks)
+                self._add(facts[i], int(keys[k]), SampleOutcome.DROPPED, text, None, about, marks)
 
     def note_written(self, batches: Sequence[DocumentBatch]) -> None:
         """Choose among documents that are written."""
@@ -145,30 +145,30 @@ class SampleCollector:
         places = batch.places()
         keys = _keys(*batch.identity, *places)
         may_differ, in_all = _may_differ(batch, self._field), self._within("all", keys)
-        limits = {outcome: self._limit_of(outcome) for outcome in (Outcome.KEPT, Outcome.CHANGED)}
+        limits = {outcome: self._limit_of(outcome) for outcome in (SampleOutcome.KEPT, SampleOutcome.CHANGED)}
         room = {outcome: size_of_role(outcome) for outcome in limits}
-        is_open = (keys <= limits[Outcome.KEPT]) | (may_differ & (keys <= limits[Outcome.CHANGED]))
+        is_open = (keys <= limits[SampleOutcome.KEPT]) | (may_differ & (keys <= limits[SampleOutcome.CHANGED]))
         order = np.argsort(keys, kind="stable")
         order = order[(is_open | in_all)[order]]
         for first in range(0, min(len(order), _MAX_COMPARED), _COMPARED):
             rest = order[first:]
-            needs_text = bool(room[Outcome.KEPT] and keys[rest[0]] <= limits[Outcome.KEPT])
-            if not (needs_text or in_all[rest].any() or (room[Outcome.CHANGED] and may_differ[rest].any())):
+            needs_text = bool(room[SampleOutcome.KEPT] and keys[rest[0]] <= limits[SampleOutcome.KEPT])
+            if not (needs_text or in_all[rest].any() or (room[SampleOutcome.CHANGED] and may_differ[rest].any())):
                 return
             rows = rest[:_COMPARED]
             differ = may_differ[rows]
             texts = _column(batch, self._field, rows, differ | needs_text)
             befores = _texts_before(batch, self._field, rows, differ)
-            chosen: list[tuple[int, Outcome, bool]] = []
+            chosen: list[tuple[int, SampleOutcome, bool]] = []
             for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, befores, strict=True)):
-                outcome = Outcome.CHANGED if before is not None and before != text else Outcome.KEPT
+                outcome = SampleOutcome.CHANGED if before is not None and before != text else SampleOutcome.KEPT
                 if has_text := text is not None and room[outcome] > 0 and int(keys[row]) <= limits[outcome]:
                     room[outcome] -= 1
                 if has_text or in_all[row]:
                     chosen.append((i, outcome, has_text))
             facts = _facts_of(batch, rows[[i for i, _, _ in chosen]])
             for fact, (i, outcome, has_text) in zip(facts, chosen, strict=True):
-                is_shown = has_text and outcome is Outcome.CHANGED
+                is_shown = has_text and outcome is SampleOutcome.CHANGED
                 before = self._without_secrets(befores[i] or "") if is_shown else None
                 self._add(fact, int(keys[rows[i]]), outcome, texts[i] if has_text else None, before, _NOTHING, [])
 
@@ -235,14 +235,14 @@ class SampleCollector:
         self,
         fact: _Facts,
         key: int,
-        outcome: Outcome,
+        outcome: SampleOutcome,
         text: str | None,
         before: str | None,
         about: _About,
         marks: Sequence[tuple[int, int]],
     ) -> None:
         self._selection.add(
-            Sample(
+            DocumentSample(
                 key,
                 outcome,
                 fact.file,

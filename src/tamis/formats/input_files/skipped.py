@@ -20,7 +20,7 @@ OTHER_OUTPUT = "the output of a Tamis run: read only where it is named as input 
 SEEN_FOLDER = "a link to a folder that is read under another name"
 DEAD_LINK = "a link to nothing"
 _OTHER_ENDING = "other endings"
-_PACKED = (".lz4", ".zip", ".z", ".br", ".sz", ".snappy", ".lzma", ".lzo", ".7z", ".zstd", ".gzip", *SUFFIXES)
+_PACKED = (".rar", ".lz4", ".zip", ".z", ".br", ".sz", ".snappy", ".lzma", ".lzo", ".7z", ".zstd", ".gzip", *SUFFIXES)
 _MAX_ENDINGS = 20
 _MAX_EXAMPLES = 3
 
@@ -101,8 +101,8 @@ def ending(path: str, accepted: Sequence[str]) -> str:
 
     >>> ending("a/b.txt", (".jsonl",)), ending("README", (".jsonl",))
     ('ends in .txt', 'no ending')
-    >>> ending("b.jsonl.lz4", (".jsonl",))
-    'ends in .lz4, a compression that is not read: recompress it, e.g. with zstd'
+    >>> ending("b.jsonl.rar", (".jsonl",))
+    'ends in .rar, a compression that is not read: recompress it, e.g. with zstd'
     """
     stem, suffix = os.path.splitext(os.path.basename(path).lower())
     if not suffix:

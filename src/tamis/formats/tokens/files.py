@@ -184,7 +184,7 @@ class MdsFile:
     """A shard of MDS, compressed. A document without tokens is left out: the format has no empty arrays."""
 
     def __init__(self, base: str, dtype: Any, length: int | None) -> None:
-        self._path, self._shard = base + mds.SUFFIX, mds.Shard(np.dtype(dtype).name, length)
+        self._path, self._shard = base + mds.SUFFIX, mds.MdsShard(np.dtype(dtype).name, length)
 
     def write(self, rows: Rows) -> None:
         self._shard.add(rows.ids, rows.offsets, rows.starts, rows.start_offsets)

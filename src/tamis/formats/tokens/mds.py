@@ -46,7 +46,7 @@ def _settings(dtype: str, length: int | None) -> dict[str, Any]:
     }
 
 
-class Shard:
+class MdsShard:
     """The samples of a shard: documents, or sequences of one length with where their documents begin."""
 
     def __init__(self, dtype: str, length: int | None) -> None:

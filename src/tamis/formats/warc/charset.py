@@ -68,14 +68,14 @@ _NAMES = {label: name for name, labels in _LABELS.items() for label in labels.sp
 _SHOWN = {name: labels.split()[0] for name, labels in _LABELS.items()}
 
 
-class Decoded(NamedTuple):
+class DecodedText(NamedTuple):
     """A page as text. `utf8`: the same in UTF-8; `charset`: the label of the encoding that its bytes were in."""
 
     utf8: bytes
     charset: str
 
 
-def decode_page(body: bytes, declared: str = "", is_markup: bool = True) -> Decoded | None:
+def decode_page(body: bytes, declared: str = "", is_markup: bool = True) -> DecodedText | None:
     """Decode a page; None if it is no text. `declared`: the charset of its HTTP header.
 
     >>> decode_page(bytes.fromhex("636166e9"), "ISO-8859-1").utf8.decode()
@@ -87,15 +87,15 @@ def decode_page(body: bytes, declared: str = "", is_markup: bool = True) -> Deco
         if name == "utf-8":
             text = _nearly_utf8(body[n_mark:] if n_mark else body)
             if isinstance(text, bytes):
-                return Decoded(text, "utf-8")
+                return DecodedText(text, "utf-8")
         else:
             text = _decoded(body[n_mark:], name)
         if text is not None:
-            return Decoded(text.encode("utf-8", "replace"), _SHOWN[name])
+            return DecodedText(text.encode("utf-8", "replace"), _SHOWN[name])
     text = body.decode(first or "utf-8", "replace")
     if text.count("\ufffd") > _MAX_REPLACED * len(text):
         return None
-    return Decoded(text.removeprefix("\ufeff").encode("utf-8", "replace"), _SHOWN[first or "utf-8"])
+    return DecodedText(text.removeprefix("\ufeff").encode("utf-8", "replace"), _SHOWN[first or "utf-8"])
 
 
 def _nearly_utf8(data: bytes) -> bytes | str | None:

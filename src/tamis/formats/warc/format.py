@@ -21,7 +21,7 @@ from tamis.formats.base import DecodedRecords
 from tamis.formats.compression.codecs import Codec, Zstandard, codec_of
 from tamis.formats.compression.source import Undecodable
 from tamis.formats.compression.zstd import dictionary_of
-from tamis.formats.record_frames import Frame, FrameKind
+from tamis.formats.record_frames import FrameKind, RecordFrame
 from tamis.formats.warc.charset import decode_page
 from tamis.formats.warc.http import BodyTooLarge, UnknownEncoding, http_body
 from tamis.formats.warc.records import WarcFault, WarcRecord, WarcScanner
@@ -67,26 +67,26 @@ class WarcScan:
         self.stored_offset = 0
         """Bytes of the file before the last frame."""
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Iterator[RecordFrame]:
         if self._fault:
-            yield Frame(FrameKind.FAULT, 0, self.file_bytes, self._fault.encode())
+            yield RecordFrame(FrameKind.FAULT, 0, self.file_bytes, self._fault.encode())
             return
         for record in self._scanner:
             self.stored_offset = record.offset
             if isinstance(record, WarcFault):
                 lost = record.lost_bytes(self.file_bytes)
-                yield Frame(FrameKind.FAULT, record.offset, lost, record.reason.encode("utf-8", "replace"))
+                yield RecordFrame(FrameKind.FAULT, record.offset, lost, record.reason.encode("utf-8", "replace"))
             else:
                 yield self._frame(record)
 
-    def _frame(self, record: WarcRecord) -> Frame:
+    def _frame(self, record: WarcRecord) -> RecordFrame:
         kind = record.kind
         if kind not in _DOCUMENTS:
             reason = f"{kind} records" if kind in _OTHERS else "records of an unknown type"
-            return Frame(FrameKind.SKIPPED, record.offset, record.n_bytes, reason.encode())
+            return RecordFrame(FrameKind.SKIPPED, record.offset, record.n_bytes, reason.encode())
         if record.block is None:
             reason = f"larger than max_record ({self._max_record_bytes:,} bytes): {record.url[:200]}"
-            return Frame(FrameKind.REFUSED, record.offset, record.n_bytes, reason.encode("utf-8", "replace"))
+            return RecordFrame(FrameKind.REFUSED, record.offset, record.n_bytes, reason.encode("utf-8", "replace"))
         about = {
             "kind": kind,
             "url": record.url[:_MAX_URL],
@@ -96,7 +96,7 @@ class WarcScan:
             "truncated": record.headers.get("warc-truncated", "")[:40],
             "resynchronised": record.resynchronised,
         }
-        return Frame(FrameKind.DOCUMENT, record.offset, record.n_bytes, json.dumps(about).encode(), record.block)
+        return RecordFrame(FrameKind.DOCUMENT, record.offset, record.n_bytes, json.dumps(about).encode(), record.block)
 
 
 def _codec(raw: BinaryIO, name: str | None) -> str | Codec | None:
@@ -113,7 +113,7 @@ def _codec(raw: BinaryIO, name: str | None) -> str | Codec | None:
     return Zstandard(dictionary) if dictionary else name
 
 
-def decode(frames: Iterable[tuple[int, Frame]], path: str, max_record_bytes: int) -> DecodedRecords:
+def decode(frames: Iterable[tuple[int, RecordFrame]], path: str, max_record_bytes: int) -> DecodedRecords:
     """Return the documents of these frames, with the position of each, and what became of the others."""
     decoded = DecodedRecords()
     columns: list[list[Any]] = [[] for _ in SCHEMA]
@@ -128,7 +128,7 @@ def decode(frames: Iterable[tuple[int, Frame]], path: str, max_record_bytes: int
             continue
         if isinstance(outcome, str):
             decoded.skipped[outcome] = decoded.skipped.get(outcome, 0) + 1
-        elif isinstance(outcome, Frame):
+        elif isinstance(outcome, RecordFrame):
             decoded.bad.append((position, outcome))
         else:
             decoded.positions.append(position)
@@ -147,7 +147,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _document(frame: Frame, source: str, max_record_bytes: int) -> tuple[Any, ...] | str | Frame:
+def _document(frame: RecordFrame, source: str, max_record_bytes: int) -> tuple[Any, ...] | str | RecordFrame:
     """Return the columns of a record, the reason to skip it, or the frame that refuses it."""
     about = json.loads(frame.about)
     status, declared, body = None, about["type"], frame.body
@@ -156,7 +156,7 @@ def _document(frame: Frame, source: str, max_record_bytes: int) -> tuple[Any, ..
             status, headers, body = http_body(frame.body, max_record_bytes)
         except BodyTooLarge as exc:
             reason = f"{exc}: {about['url'][:200]}"
-            return Frame(FrameKind.REFUSED, frame.offset, frame.length, reason.encode("utf-8", "replace"))
+            return RecordFrame(FrameKind.REFUSED, frame.offset, frame.length, reason.encode("utf-8", "replace"))
         except UnknownEncoding:
             return ENCODED
         except FormatError:
@@ -173,7 +173,7 @@ def _document(frame: Frame, source: str, max_record_bytes: int) -> tuple[Any, ..
         return NOT_READABLE
     if len(text.utf8) > max_record_bytes:
         reason = f"{BodyTooLarge(max_record_bytes)}: {about['url'][:200]}"
-        return Frame(FrameKind.REFUSED, frame.offset, frame.length, reason.encode("utf-8", "replace"))
+        return RecordFrame(FrameKind.REFUSED, frame.offset, frame.length, reason.encode("utf-8", "replace"))
     flaws = [f"truncated: {about['truncated']}"] if about["truncated"] else []
     flaws += ["after damage"] if about["resynchronised"] else []
     names = (about["url"], about["id"], source, frame.offset, about["date"], status)
@@ -205,7 +205,7 @@ def read_schema(path: str) -> pa.Schema:
 def first_documents(raw: BinaryIO, path: str, n_bytes: int, max_record_bytes: int) -> tuple[DecodedRecords, WarcScan]:
     """Return the documents in about the first `n_bytes` of decoded records, and the scan, which tells how far it is."""
     scan = WarcScan(raw, path, max_record_bytes)
-    frames: list[tuple[int, Frame]] = []
+    frames: list[tuple[int, RecordFrame]] = []
     position = 0
     for frame in scan:
         frames.append((position, frame))

@@ -23,7 +23,7 @@ _MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this i
 
 
 class Window:
-    """Decoded bytes of a file from the present position on, as far as requested, with the beginnings of members."""
+    """DecodedText bytes of a file from the present position on, as far as requested, with the beginnings of members."""
 
     def __init__(self, raw: BinaryIO, codec: str | Codec | None, offset: int) -> None:
         self._raw, self._codec = raw, codec
@@ -45,7 +45,7 @@ class Window:
 
     @property
     def position(self) -> int:
-        """Decoded bytes before the present one, since the file was entered."""
+        """DecodedText bytes before the present one, since the file was entered."""
         return self._buffer_position + self._cursor
 
     @property

@@ -1,7 +1,7 @@
 """The watch of a run: takes its samples, judges them, keeps and sends the alerts, and answers with remedies.
 
-The engine calls it about once a second (engine/run/run.py) and knows nothing of rules and sinks. It must neither block
-nor raise.
+The engine calls it about once a second (engine/monitor/monitor.py) and knows nothing of rules and sinks. It must
+neither block nor raise.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tamis.engine.samples import FILE, Outcome, Sample, SampleSelection, read_samples, select
+from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, read_samples, select
 
 _MAX_GROUPS = 12
 _MAX_NAMED = 0.2  # of the documents, with a source that no other has
@@ -34,18 +34,18 @@ class Corpus:
     paths: dict[int, str] = field(default_factory=dict)
 
     @property
-    def documents(self) -> list[Sample]:
+    def documents(self) -> list[DocumentSample]:
         """The documents to read: kept, changed and dropped ones."""
-        return [s for outcome in Outcome for s in self.selection.of_role(outcome)]
+        return [s for outcome in SampleOutcome for s in self.selection.of_role(outcome)]
 
     @property
-    def everywhere(self) -> list[Sample]:
+    def everywhere(self) -> list[DocumentSample]:
         """A fair sample of all documents, without texts."""
         return self.selection.of_role("all")
 
 
 @dataclass(frozen=True)
-class Group:
+class CorpusGroup:
     """Documents of the sample with something in common: how many came in, and how many of them were kept."""
 
     name: str
@@ -90,13 +90,13 @@ def read_corpus(folder: Path, input_paths: Callable[[], Sequence[str]]) -> Corpu
     return Corpus(selection, {n: paths[n] for n in sorted(numbers) if n < len(paths)})
 
 
-def groups_of(corpus: Corpus) -> dict[str, list[Group]]:
+def groups_of(corpus: Corpus) -> dict[str, list[CorpusGroup]]:
     """Return the groups of the documents by source, language, domain and length, those with one group left out."""
     samples = corpus.everywhere
     sources = _sources(corpus.paths)
     named = {name for s in samples if (name := s.groups.get("source"))}
     has_names = bool(named) and len(named) <= max(_MAX_GROUPS, len(samples) * _MAX_NAMED)  # else names of documents
-    found: dict[str, list[Group]] = {}
+    found: dict[str, list[CorpusGroup]] = {}
     for title, name_of in (
         ("source", lambda s: (has_names and s.groups.get("source")) or sources.get(s.file, "")),
         ("language", lambda s: s.groups.get("language", "")),
@@ -110,20 +110,20 @@ def groups_of(corpus: Corpus) -> dict[str, list[Group]]:
 
 
 def _counted(
-    samples: Sequence[Sample], name_of: Callable[[Sample], str], in_order: Sequence[str] | None
-) -> list[Group]:
+    samples: Sequence[DocumentSample], name_of: Callable[[DocumentSample], str], in_order: Sequence[str] | None
+) -> list[CorpusGroup]:
     n, kept = Counter[str](), Counter[str]()
     for sample in samples:
         name = name_of(sample)
         if name:
             n[name] += 1
-            kept[name] += sample.outcome is not Outcome.DROPPED
+            kept[name] += sample.outcome is not SampleOutcome.DROPPED
     if in_order is not None:
-        return [Group(name, n[name], kept[name]) for name in in_order if n[name]]
+        return [CorpusGroup(name, n[name], kept[name]) for name in in_order if n[name]]
     ranked = sorted(n, key=lambda name: (-n[name], name))
-    groups = [Group(name, n[name], kept[name]) for name in ranked[:_MAX_GROUPS]]
+    groups = [CorpusGroup(name, n[name], kept[name]) for name in ranked[:_MAX_GROUPS]]
     if others := ranked[_MAX_GROUPS:]:
-        rest = Group(f"{len(others):,} others", sum(n[o] for o in others), sum(kept[o] for o in others))
+        rest = CorpusGroup(f"{len(others):,} others", sum(n[o] for o in others), sum(kept[o] for o in others))
         groups.append(rest)
     return groups
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.engine.samples import Outcome, Sample, rule_roles
+from tamis.engine.samples import DocumentSample, SampleOutcome, rule_roles
 from tamis.errors import FormatError
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import text
@@ -26,8 +26,8 @@ def samples(facts: Facts) -> str:
     found = sorted(facts.corpus.documents, key=lambda s: s.key)
     if not found:
         return ""
-    n = {o: sum(s.outcome is o for s in found) for o in Outcome}
-    choice = "".join(f'<button type="button" data-show="{o}">{o} {n[o]:,}</button>' for o in Outcome if n[o])
+    n = {o: sum(s.outcome is o for s in found) for o in SampleOutcome}
+    choice = "".join(f'<button type="button" data-show="{o}">{o} {n[o]:,}</button>' for o in SampleOutcome if n[o])
     every = f'<button type="button" data-show="" aria-pressed="true">all {len(found):,}</button>'
     tools = (
         '<div class="tools" hidden>'
@@ -49,7 +49,7 @@ def composition(facts: Facts) -> str:
     html = run_charts.lengths_of(facts.run)
     if html:
         html = f"<h3>Length of documents</h3>{html}"
-    n, n_kept = len(everywhere), sum(s.outcome is not Outcome.DROPPED for s in everywhere)
+    n, n_kept = len(everywhere), sum(s.outcome is not SampleOutcome.DROPPED for s in everywhere)
     counts = facts.run.counts
     is_all = counts is not None and n >= counts.records + counts.added - counts.quarantined
     tables = []
@@ -106,7 +106,7 @@ def _summaries(facts: Facts) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _removed(facts: Facts) -> list[Sample]:
+def _removed(facts: Facts) -> list[DocumentSample]:
     """Return samples that were removed as duplicates of another document."""
     removing = facts.run.duplicate_stages
     found = {s.key: s for s in facts.corpus.documents if s.stage in removing}
@@ -116,7 +116,7 @@ def _removed(facts: Facts) -> list[Sample]:
     return sorted(found.values(), key=lambda s: s.key)
 
 
-def _pair(facts: Facts, sample: Sample) -> str:
+def _pair(facts: Facts, sample: DocumentSample) -> str:
     """Return a removed document next to the one that was kept, their differences marked."""
     kept, similarity = _partner(sample.value)
     if not kept or sample.excerpt is None:

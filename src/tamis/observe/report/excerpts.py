@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from tamis.engine.samples import Excerpt, Outcome, Sample
+from tamis.engine.samples import DocumentSample, Excerpt, SampleOutcome
 from tamis.observe.charts.svg import text, visible
 
 _SIMILARITY = re.compile(r'"similarity": ([0-9.]+)')
@@ -85,14 +85,14 @@ def side_by_side(left: tuple[str, str], right: tuple[str, str]) -> str:
     return f'<div class="two">{sides}</div>'
 
 
-def document(sample: Sample, paths: Mapping[int, str], is_open: bool = False) -> str:
+def document(sample: DocumentSample, paths: Mapping[int, str], is_open: bool = False) -> str:
     """Return a document that can be unfolded: what became of it, its name, a line of it; then the excerpt."""
     excerpt = sample.excerpt or Excerpt()
     rule = f'<span class="dim of-rule">{text(sample.rule, 100)}</span> ' if sample.rule else ""
     value = shown_value(sample.value) if sample.value else ""
     about = f'{rule}<span class="dim">{text(value, 100)}</span>'
     body = block(whole(excerpt))
-    if sample.outcome is Outcome.CHANGED and sample.before is not None:
+    if sample.outcome is SampleOutcome.CHANGED and sample.before is not None:
         old, new = difference(sample.before.text, excerpt.text)
         body = side_by_side(("before", old), ("after", new))
     where = f"{paths.get(sample.file, '')}:{sample.offset}" if sample.file >= 0 else ""
@@ -125,5 +125,5 @@ def shown_value(value: str) -> str:
         return value[:80]
 
 
-def rows_of(samples: Sequence[Sample], paths: Mapping[int, str]) -> str:
+def rows_of(samples: Sequence[DocumentSample], paths: Mapping[int, str]) -> str:
     return "".join(document(s, paths) for s in samples)

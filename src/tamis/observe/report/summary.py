@@ -10,7 +10,7 @@ from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import seconds_text, text
 from tamis.observe.charts.tables import bar, cards, table
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.report.corpus import Group, groups_of
+from tamis.observe.report.corpus import CorpusGroup, groups_of
 from tamis.observe.report.facts import Facts
 from tamis.observe.report.rules import RuleFacts, top_rule
 
@@ -80,7 +80,7 @@ def callouts(facts: Facts) -> list[str]:
     return lines
 
 
-def _is_far_below(group: Group, overall: float) -> bool:
+def _is_far_below(group: CorpusGroup, overall: float) -> bool:
     return group.n >= _MIN_GROUP and group.interval(False)[1] < overall and group.kept_share * _FAR < overall
 
 

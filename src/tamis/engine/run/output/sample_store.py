@@ -15,7 +15,15 @@ import os
 from collections.abc import Iterable
 
 from tamis import files
-from tamis.engine.samples import FILE, Sample, SampleLimits, SampleSelection, encode_sample, read_samples, select
+from tamis.engine.samples import (
+    FILE,
+    DocumentSample,
+    SampleLimits,
+    SampleSelection,
+    encode_sample,
+    read_samples,
+    select,
+)
 
 _MAX_BYTES = 8 << 20  # before lines that are not chosen any more are removed
 
@@ -56,6 +64,6 @@ class SampleStore:
         files.write_bytes(self._path, lines, files.OWN, sync=False)
 
 
-def _read(path: str) -> list[Sample]:
+def _read(path: str) -> list[DocumentSample]:
     with open(path, "rb") as file:
         return list(read_samples(file))

@@ -28,7 +28,7 @@ from tamis.stages.text.download.parse_limits import (
     within_cpu_limit,
 )
 from tamis.stages.text.html.extractors import ByAlgorithm, Extract, JusText, Resiliparse, extractor_of, load_library
-from tamis.stages.text.html.text_cache import Drop, TextCache
+from tamis.stages.text.html.text_cache import CachedDrop, TextCache
 from tamis.stages.traits import StageTraits
 from tamis.tasks import TEXT, DocumentBatch
 
@@ -124,13 +124,13 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
             result = result.drop_columns([self.content_field])
         return result.filter(outcome.stays)
 
-    def _text(self, content: bytes, media: str | None) -> str | Drop:
+    def _text(self, content: bytes, media: str | None) -> str | CachedDrop:
         """Return the text of a page, or the rule that drops it; raises ParseRefused for one beyond the limits."""
         media = media or ""
         if media not in _MARKUP and not (media in _UNSURE and _LOOKS_LIKE_HTML.search(content, 0, _LOOK_BYTES)):
             if media not in _PLAIN and media != "":
-                return Drop(NOT_HTML)
-            return content.decode() if content.strip() else Drop(NO_TEXT)
+                return CachedDrop(NOT_HTML)
+            return content.decode() if content.strip() else CachedDrop(NO_TEXT)
         n_bytes = len(content)
         if n_bytes > self._limits.max_bytes:
             raise ParseRefused(f"it has {n_bytes:,} bytes, more than {self._limits.max_bytes:,}")
@@ -143,9 +143,9 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
             self._log_metric(f"not parsed: {error_name(exc)}", 1.0)
-            return Drop(NOT_PARSED)
+            return CachedDrop(NOT_PARSED)
         text = _valid(text)
-        return text if text else Drop(NO_TEXT)
+        return text if text else CachedDrop(NO_TEXT)
 
     def _call(self, content: bytes) -> str | None:
         of_bytes = getattr(self._extract, "of_bytes", None)
@@ -158,19 +158,19 @@ class _Outcome:
 
     def __init__(self, n: int) -> None:
         self.stays = np.ones(n, bool)
-        self.values: dict[int, str | Drop] = {}
+        self.values: dict[int, str | CachedDrop] = {}
         self.refused: dict[int, str] = {}
 
-    def put(self, i: int, value: str | Drop) -> None:
+    def put(self, i: int, value: str | CachedDrop) -> None:
         self.values[i] = value
-        self.stays[i] = not isinstance(value, Drop)
+        self.stays[i] = not isinstance(value, CachedDrop)
 
     def refuse(self, i: int, reason: str) -> None:
         self.refused[i] = reason
         self.stays[i] = False
 
     def dropped(self, rule: str) -> list[int]:
-        return [i for i, value in self.values.items() if isinstance(value, Drop) and value.rule == rule]
+        return [i for i, value in self.values.items() if isinstance(value, CachedDrop) and value.rule == rule]
 
     def texts(self, batch: DocumentBatch, field: str) -> pa.Array:
         """Return the column of texts: those of pages, and for the other documents what they had."""

@@ -25,7 +25,7 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-[0-9a-f]+\.texts")
 
 
 @dataclass(frozen=True)
-class Drop:
+class CachedDrop:
     """The rule that drops a page."""
 
     rule: str
@@ -74,7 +74,7 @@ class TextCache:
             for i in np.flatnonzero(stored[indices] == keys).tolist():
                 at = int(indices[i])
                 rule = table.column("rule")[at].as_py()
-                outcomes[i] = table.column("text")[at].as_py() if rule is None else Drop(rule)
+                outcomes[i] = table.column("text")[at].as_py() if rule is None else CachedDrop(rule)
         return outcomes
 
     def _names(self, low: int, high: int) -> list[str]:

@@ -13,7 +13,7 @@ from tamis.stages.fingerprints import joined, of_file
 from tamis.stages.io import Writer
 from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.tokens.options import NO_END, TokenOptions
-from tamis.stages.text.tokens.tokenizer import Tokenizer, load, tokenizer_path, with_ends
+from tamis.stages.text.tokens.tokenizer import CorpusTokenizer, load, tokenizer_path, with_ends
 from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch, FileGroupTask
 
@@ -47,7 +47,7 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         TokenOptions(self.tokenizer, end_token=self.end_token)  # checks them
-        self._loaded: Tokenizer | None = None
+        self._loaded: CorpusTokenizer | None = None
         self._adds_identity = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         hashes, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, SPLIT_SEED)
         return task.with_column(IDENTITY, pa.array(hashes))
 
-    def _end_id(self, tokenizer: Tokenizer) -> int | None:
+    def _end_id(self, tokenizer: CorpusTokenizer) -> int | None:
         if self.end_token == NO_END:
             return None
         if self.end_token is not None:

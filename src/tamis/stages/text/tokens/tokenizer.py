@@ -178,7 +178,7 @@ class LibraryTokenizer:
         return TokenLists(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
 
 
-class Tokenizer:
+class CorpusTokenizer:
     """A tokenizer with what a folder says about it.
 
     end: the id of the token that ends a document, or None. why_not: the part of it that kernels do not reproduce, as
@@ -229,19 +229,19 @@ def of_json(text: str | bytes) -> tuple[ByteLevelTokenizer | LibraryTokenizer, s
         raise UsageError(f"its tokenizer.json cannot be read: {' '.join(str(exc).split())[:300]}") from None
 
 
-def load(path: str | os.PathLike[str]) -> Tokenizer:
+def load(path: str | os.PathLike[str]) -> CorpusTokenizer:
     """Load the tokenizer of a folder or file: a tokenizer.json, or a .tiktoken file of a known name."""
     file = tokenizer_path(path)
     if file.suffix == ".tiktoken":
         vocabulary, special = read_tiktoken(str(file))
         end = next((i for name, i in special.items() if name == "<|endoftext|>"), None)
-        return Tokenizer(ByteLevelTokenizer(vocabulary), str(path), special | ({} if end is None else {"": end}))
+        return CorpusTokenizer(ByteLevelTokenizer(vocabulary), str(path), special | ({} if end is None else {"": end}))
     text = file.read_bytes()
     try:
         encoder, reason = of_json(text)
     except UsageError as exc:
         raise UsageError(f"{file}: {exc}") from None
-    return Tokenizer(encoder, str(path), _special_tokens(file, text), reason)
+    return CorpusTokenizer(encoder, str(path), _special_tokens(file, text), reason)
 
 
 def tokenizer_path(path: str | os.PathLike[str]) -> Path:

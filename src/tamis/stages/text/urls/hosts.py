@@ -19,7 +19,7 @@ _IPV4 = re.compile(r"(?:(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])(?:\.(
 _END_MARK = ""  # a key of a node of the tree that no label can be: some rule ends there
 
 
-class Host(NamedTuple):
+class UrlHost(NamedTuple):
     """A host in full, and its registered domain; both "" for addresses and for hosts without a public suffix."""
 
     name: str
@@ -41,21 +41,21 @@ def host_of(url: str) -> str:
     return authority.partition(":")[0].strip().rstrip(".\u3002\uff0e\uff61").translate(_DOTS)
 
 
-def split_host(host: str) -> Host:
+def split_host(host: str) -> UrlHost:
     """Return a host with its registered domain, in its own spelling.
 
     >>> split_host("www.bbc.co.uk"), split_host("a.b.blogspot.com").registered, split_host("localhost")
-    (Host(name='www.bbc.co.uk', registered='bbc.co.uk'), 'blogspot.com', Host(name='', registered=''))
+    (UrlHost(name='www.bbc.co.uk', registered='bbc.co.uk'), 'blogspot.com', UrlHost(name='', registered=''))
     """
     labels = host.split(".")
     start = _suffix_start(labels)
     if start is None or (len(labels) == 4 and _IPV4.fullmatch(host)):
-        return Host("", "")
+        return UrlHost("", "")
     if start < 1 or not labels[start - 1]:
-        return Host("", "")
+        return UrlHost("", "")
     registered = ".".join(labels[start - 1 :])
     above = ".".join(labels[: start - 1])
-    return Host(f"{above}.{registered}" if above else registered, registered)
+    return UrlHost(f"{above}.{registered}" if above else registered, registered)
 
 
 def parents_of(host: str) -> list[str]:

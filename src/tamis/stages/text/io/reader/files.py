@@ -1,6 +1,4 @@
-"""The base of the built-in readers, whose files the engine reads in ranges.
-
-And the readers of Arrow, of text, and of any mix.
+"""Base classes of the built-in readers, whose files the engine reads in ranges, and readers of several formats.
 
 A reader is a composite of a FilePartitioningStage, which lists the files, and a stage that names their formats. Those
 of JSONL and Parquet are in `jsonl.py` and `parquet.py`.
