@@ -84,6 +84,9 @@ def test_one_file_for_each_partition(data: Path, tmp_path: Path) -> None:
     assert "by the tokenizer tok" in card
     assert "| language=en |" in card
     assert "data_files" not in card
+    page = (tmp_path / "npy/_tamis/report.html").read_text()
+    assert f"tokens: {about['n_tokens']:,}" in page
+    assert "tokens language=en: " in page
     tokenize(data, tmp_path / "meg", "--end-token", "<|im_start|>")
     (tokens,) = (tmp_path / "meg").glob("*.bin")
     lengths, _, kind = read_index(tokens.with_suffix(".idx"))
@@ -182,7 +185,7 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
     tok, source = str(data / "tok"), str(data / "in")
     for options, message in (
         ({}, "tokenizer is missing"),
-        ({"tokenizer": tok, "formt": "npy"}, "unknown 'formt'"),
+        ({"tokenizer": tok, "shape": 3}, "unknown 'shape'"),
         ({"tokenizer": tok, "format": "csv"}, "token format must be one of"),
         ({"tokenizer": tok, "packing": "best-fit"}, "give sequence_length, too"),
         ({"tokenizer": tok, "sequence_length": 1}, "sequence_length: expected 2 to"),

@@ -23,10 +23,11 @@ from tamis.errors import FormatError, UsageError
 from tamis.formats.megatron.index import read_index
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
-from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
+from tamis.stages.text.io.writer.megatron_tokenizer import TOKENS, MegatronTokenizerWriter, MegatronTokenizeStage
 from tamis.tasks import DocumentBatch, FileGroupTask
 from tamis.utils.merge_file_prefixes import IndexedDatasetBuilder, extract_index_contents, get_args, merge_file_prefixes
 from tests.stages.text.models import small_models
+from tests.stages.text.tokens import small_tokenizers
 
 
 class Letters:
@@ -282,3 +283,20 @@ def test_a_tokenized_output_resumes_after_a_kill(tmp_path: Path) -> None:
     assert len(pairs) > n_before
     (expected,) = (tmp_path / "whole").glob("*.bin")
     assert b"".join(p.read_bytes() for p in pairs) == expected.read_bytes()
+
+
+def test_kernels_give_the_ids_of_the_tokenizer(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    small_tokenizers.save(tmp_path / "model", "qwen2")
+    own = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
+    texts = [*small_tokenizers.TEXTS, "<|im_start|>x<|endoftext|>", ""]
+    expected = own(texts, add_special_tokens=False)["input_ids"]
+    for settings, uses_kernels in (({}, True), ({"split_special_tokens": True}, False)):
+        stage = MegatronTokenizeStage(str(tmp_path / "model"), append_eod=True, transformers_init_kwargs=settings)
+        found = stage.process(DocumentBatch("set", pa.table({"text": [*texts, None]}))).column(TOKENS).to_pylist()
+        assert (stage._kernel() is not None) == uses_kernels
+        if uses_kernels:
+            assert found == [[*ids, own.eos_token_id] for ids in [*expected, []]]
+        else:
+            assert found[:3] == [[*ids, own.eos_token_id] for ids in expected[:3]]
+            assert found[-3] != [*expected[-2], own.eos_token_id]  # the marks are text

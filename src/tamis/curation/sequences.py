@@ -4,7 +4,7 @@
 `BestFit` keeps documents whole, but for those longer than a sequence: of each window of documents (a fixed number of
 tokens, so that the result depends on their order alone) the longest are placed first, each into the fullest sequence
 that has room; the rest of a sequence is padding. `document_starts` of a sequence begin with 0; padding begins one, too.
-Memory: the window, twice.
+Memory: some 20 bytes for each token of the window.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from tamis.formats.tokens.files import Rows
 
 Array = np.ndarray[Any, Any]
-WINDOW_TOKENS = 1 << 22
+WINDOW_TOKENS = 1 << 20
 
 
 class Packing(Protocol):
@@ -83,45 +83,51 @@ class BestFit:
 
     def __init__(self, length: int, pad: int) -> None:
         self._length, self._pad = length, pad
-        self._window = max(WINDOW_TOKENS, 64 * length)
-        self._pieces: list[Array] = []
+        self._window = max(WINDOW_TOKENS, 16 * length)
+        self._ids: list[Array] = []
+        self._lengths: list[int] = []  # of pieces: documents, or parts of longer ones
         self._n_tokens = 0
         self.n_padding = 0
 
     def add(self, rows: Rows) -> Iterator[Rows]:
         offsets = rows.offsets.tolist()
+        first = offsets[0]
         for a, b in pairwise(offsets):
-            for begin in range(a, b, self._length):
-                # A copy: a view would keep all rows of a call until the window is full.
-                self._pieces.append(rows.ids[begin : min(b, begin + self._length)].copy())
+            self._lengths += [min(self._length, b - p) for p in range(a, b, self._length)]
             self._n_tokens += b - a
             if self._n_tokens >= self._window:
+                self._ids.append(rows.ids[first:b])
+                first = b
                 yield self._packed()
+        # A copy: a view would keep all rows of a call until the window is full.
+        self._ids.append(rows.ids[first : offsets[-1]].copy())
 
     def finish(self) -> Iterator[Rows]:
-        if self._pieces:
+        if self._lengths:
             yield self._packed()
 
     def _packed(self) -> Rows:
-        lengths = [len(piece) for piece in self._pieces]
-        sequences = best_fit(lengths, self._length)
-        n = len(sequences)
-        ids = np.full((n, self._length), self._pad, self._pieces[0].dtype)
+        ids = np.concatenate(self._ids)
+        lengths = np.array(self._lengths, np.int64)
+        sequences = best_fit(self._lengths, self._length)
+        targets = np.empty(len(lengths), np.int64)  # where each piece begins in the result
         starts: list[int] = []
         start_offsets = [0]
         for row, members in enumerate(sequences):
             p = 0
             for i in members:
                 starts.append(p)
-                ids[row, p : p + lengths[i]] = self._pieces[i]
-                p += lengths[i]
+                targets[i] = row * self._length + p
+                p += self._lengths[i]
             if p < self._length:
                 starts.append(p)
                 self.n_padding += self._length - p
             start_offsets.append(len(starts))
-        self._pieces, self._n_tokens = [], 0
-        begins = np.arange(n + 1, dtype=np.int64) * self._length
-        return Rows(ids.reshape(-1), begins, np.array(starts, np.int64), np.array(start_offsets, np.int64))
+        out = np.full(len(sequences) * self._length, self._pad, ids.dtype)
+        out[np.repeat(targets - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(ids))] = ids
+        self._ids, self._lengths, self._n_tokens = [], [], 0
+        begins = np.arange(len(sequences) + 1, dtype=np.int64) * self._length
+        return Rows(out, begins, np.array(starts, np.int64), np.array(start_offsets, np.int64))
 
 
 def best_fit(lengths: list[int], capacity: int) -> list[list[int]]:

@@ -90,7 +90,10 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         found = self._loaded.encode(task.texts(self.text_field))
         if self._end is not None:
             found = with_ends(found, self._end)
-        column = token_column(*found, id_type(self.id_format, self._loaded.size))
+        try:
+            column = token_column(*found, id_type(self.id_format, self._loaded.size))
+        except OverflowError as exc:
+            raise UsageError(f"{self.name}: {exc}; the tokenizer {self.tokenizer} has ids above its size") from None
         self._count(task, np.diff(found.offsets))
         task = task.with_column(IDS, column)
         return self._identified(task) if self._adds_identity else task

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, optional
 from tamis.failures import is_memory_failure
-from tamis.stages.text.tokens.char_classes import FEATURE, library_classes, may_not_be_nfc
+from tamis.stages.text.tokens.char_classes import FEATURE, library_classes, may_not_be_nfc, with_marks
 from tamis.stages.text.tokens.vocabulary import NotUnderstood, Vocabulary, read_json, read_tiktoken
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ByteLevelTokenizer:
             )
         self._tables: BpeTables = BpeTables.make(
             np.array(vocabulary.pattern.numbers(long_s), np.int64),
-            classes,
+            with_marks(classes) if vocabulary.pattern.marks else classes,
             np.array(vocabulary.byte_ids, np.int32),
             vocabulary.merges,
             vocabulary.tokens,
@@ -129,7 +129,7 @@ class ByteLevelTokenizer:
         if not which.size:
             return data, segments
         texts = [
-            np.frombuffer(self._nfc(bytes(data[a:b]).decode()).encode(), np.uint8)
+            np.frombuffer(self._nfc(bytes(data[a:b]).decode("utf-8", "replace")).encode(), np.uint8)
             for a, b in zip(segments.starts[which].tolist(), segments.ends[which].tolist(), strict=True)
         ]
         sizes = np.array([text.size for text in texts], np.int64)
