@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,25 +18,11 @@ from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.schema import EventKind
 from tamis.observe.report import write_report
 from tests.support import slow_run
+from tests.support.chromium import Browser
 from tests.support.made_documents import text
 from tests.support.made_run import add_cells, add_moment, make_run
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
 SRC = Path(__file__).parents[2] / "src"
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-DRIVER = shutil.which("chromedriver") or "/usr/bin/chromedriver"
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
 # Of every row of sections, those that are shown fill the whole width.
 NO_VOIDS = """
 const main = document.getElementById('main').getBoundingClientRect(), rows = {};
@@ -67,12 +51,7 @@ SECTIONS = (
     "events",
 )
 
-pytestmark = [
-    pytest.mark.skipif(
-        not (os.path.exists(CHROMIUM) and os.path.exists(DRIVER)), reason="chromium and chromedriver are not installed"
-    ),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)
 
 
 CURATION = """
@@ -87,50 +66,6 @@ steps:
   - exact_duplicates: {}
   - fuzzy_duplicates: {}
 """
-
-
-class Browser:
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
-
-    def look(self, width: int, height: int, scheme: str = "light") -> None:
-        """Begin anew: with nothing on the screen, and no complaints of the page before."""
-        self.driver.get("about:blank")
-        self.complaints()
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    def run(self, script: str) -> Any:
-        return self.driver.execute_script(script)
-
-    def wait(self, script: str, what: str, seconds: float = 60) -> Any:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if found := self.run(script):
-                return found
-            time.sleep(0.1)
-        raise AssertionError(f"did not happen: {what}")
-
-    def complaints(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    try:
-        yield Browser(driver)
-    finally:
-        driver.quit()
 
 
 @contextlib.contextmanager

@@ -34,7 +34,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "blocksize": ("16MB", "16MB"),
     "file_size": ("1GB", "1GB"),
     "fresh": ("true", True), "shard": ("1/2", "1/2"), "merge": ("true", True), "max_record": ("1MB", "1MB"),
-    "keep_rejected": ("true", True), "gpu_overflow": ("cut", "cut"), "sample": ("10%", "10%"),
+    "keep_rejected": ("true", True), "no_samples": ("true", True), "gpu_overflow": ("cut", "cut"),
+    "sample": ("10%", "10%"),
     "progressive": ("true", True), "on_infeasible": ("sample", "sample"), "mode": ("batch", "batch"),
     "run_dir": ("out", "out"), "queue": ("64MB", "64MB"), "executor": ("ray", "ray"), "address": ("host:1", "host:1"),
 }  # fmt: skip

@@ -38,7 +38,7 @@ def cut_last(value: Any) -> Any:
 def run(source: Path, output: Path, **more: Any) -> Any:
     steps = [HasText(), ScoreFilter(WordCountFilter(min_words=300)), ExactDuplicates(), FuzzyDuplicates()]
     made = Curation([*steps, Modify(cut_last, "text")], str(source), str(output))
-    settings = {"memory": MEMORY, "quarantine_limit": "5%", "blocksize": "20kB", **more}
+    settings = {"memory": MEMORY, "quarantine_limit": "5%", "blocksize": "20kB", "no_samples": True, **more}
     return made.run(InProcessExecutor(), **settings)
 
 

@@ -21,7 +21,7 @@ from tamis.engine.supervisor.actions import CommitPartition, Committed
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Piece, PieceKind
+from tamis.engine.units import Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.gpu import GpuSample
 from tamis.memory.predictor import Predictor
@@ -227,9 +227,11 @@ def test_commits_splits_and_quarantine_reach_the_map(tmp_path: Path) -> None:
     db.close()
     with open_series(tmp_path) as series:
         cells = series.cells()
-        assert (len(cells), sum(c.committed for c in cells)) == (200, 0)  # one byte each: half of one is rounded
-        assert sum(c.waiting for c in cells[100:]) == 100
-        assert [c.cell for c in cells if c.split] == [150]
+        assert [(c.committed, c.quarantined, c.waiting) for c in cells] == [
+            (50, 50, 0),
+            (0, 0, 100),
+        ]  # one of each file
+        assert [c.cell for c in cells if c.split] == [1]
 
 
 def test_gpus_are_recorded(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -205,7 +206,9 @@ def test_the_report_comes_without_any_rights(tmp_path: Path) -> None:
         (tmp_path / "report.html").write_text("<script>alert(1)</script>")
         answer = found.get("/report.html")
         assert answer.status == 200
-        assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("sandbox allow-scripts; default-src 'none'")
+        assert re.search(r"script-src 'sha256-[^ ';]+';", policy)  # that of reports, and no other
         (tmp_path / "report.html").unlink()
         (tmp_path / "report.html").symlink_to("/etc/passwd")
         assert found.get("/report.html").status == 404

@@ -6,17 +6,20 @@ resumes with them.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 from tamis import files
-from tamis.curation.card import MARK, Split, make_card
-from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, packed_file
+from tamis.curation.card import MARK, Origin, Split, TokensOnCard, make_card
+from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, TokenPackTask, packed_file
 from tamis.dedup.planning import solver_room
 from tamis.engine.schema import read_plan
 from tamis.errors import RunConflict
+from tamis.hints import command
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
+from tamis.stages.text.tokens.options import NO_END, TokenOptions
 from tamis.stores.s3 import Bucket
 from tamis.stores.urls import is_bucket, split_s3
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
 
 CARD = "README.md"
+_MAX_FIRST = 4 << 20  # bytes of a first document that are looked at
 
 
 def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
@@ -35,19 +39,21 @@ def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
     """
     names: list[str] = []
     replaced: list[str] = []
+    numbers: dict[str, int] = {}
     parts = [f.name for f in written.files]
     if run.curation.writing.is_packed:
         packed = _pack(run, parts)
-        names, replaced = [file.name for file in packed], parts
-        splits = _splits(packed)
+        names, replaced = [file.name for file in packed.files], parts
+        splits = _splits(packed.files)
+        numbers = packed.numbers
     else:
         sizes = [f.n_bytes or 0 for f in written.files]
         pattern = f"part-*.{run.curation.extension}"
         splits = [Split("train", pattern, written.ledger.written.n, sum(sizes))] if parts else []
     if run.curation.writing.card:
-        _write_card(run, written, splits)
+        _write_card(run, written, splits, numbers)
         names.append(CARD)
-    return OutputFiles(names, replaced)
+    return OutputFiles(names, replaced, numbers)
 
 
 def tidy_output(output: str, output_files: OutputFiles) -> None:
@@ -82,7 +88,7 @@ def _own(name: str) -> str:
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
-def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
+def _pack(run: CurationRun, parts: list[str]) -> PackedFiles:
     """Have the files packed, and move them into the output under their names."""
     folder = os.path.join(run.work_path, "pack")
     files.own_folder(folder, "start over with fresh (--fresh)")
@@ -95,13 +101,28 @@ def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
             files.move(file.path, final)
         elif not os.path.exists(final):
             raise RunConflict(f"{final} was made by this curation and is gone; start over with fresh (--fresh)")
-    return packed.files
+    return packed
 
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles:
     writing = run.curation.writing
+    paths = [os.path.join(run.output.path, name) for name in parts]
+    if writing.tokens is not None:
+        token_task = TokenPackTask(
+            parts=sorted(paths),
+            format=writing.tokens.format,
+            sequence_length=writing.tokens.sequence_length,
+            packing=writing.tokens.packing,
+            has_ends=writing.tokens.end_token != NO_END,
+            shard_bytes=writing.shard_bytes,
+            split=writing.split,
+            shuffle=writing.shuffle,
+            room_bytes=solver_room(run.settings.budget_bytes()),
+        )
+        run.runner.run_task(folder, token_task, "tamis.curation.token_packer", "packing")
+        return packed_file(folder).read() or PackedFiles([])
     task = PackTask(
-        parts=[os.path.join(run.output.path, name) for name in parts],
+        parts=paths,
         text_field=run.curation.text_field,
         extension=run.curation.extension,
         shard_bytes=writing.shard_bytes,
@@ -124,7 +145,7 @@ def _splits(packed: list[PackedFile]) -> list[Split]:
 
 
 # -- the card ---------------------------------------------------------------------------------------------------------
-def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
+def _write_card(run: CurationRun, written: RunResult, splits: list[Split], numbers: dict[str, int]) -> None:
     path = os.path.join(run.output.home, CARD)
     rules = read_plan(os.path.join(run.output.run_dir, "plan.json")).rules
     text = make_card(
@@ -135,11 +156,60 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> No
         _language(run.curation),
         written.duplicate_labels,
         [str(step) for step in run.curation.left_out],
+        _tokens_of(run.curation.writing.tokens, numbers),
+        _origin(run, written),
     )
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):
         name, prefix = split_s3(run.output.path)
         Bucket(name).put(f"{prefix}/{CARD}", (text + "\n").encode())
+
+
+def _tokens_of(options: TokenOptions | None, numbers: dict[str, int]) -> TokensOnCard | None:
+    if options is None:
+        return None
+    is_loaded = options.format in ("parquet", "arrow")
+    return TokensOnCard(options.tokenizer, options.sequence_length, numbers.get("padding", 0), is_loaded)
+
+
+def _origin(run: CurationRun, written: RunResult) -> Origin:
+    """Return where the data set comes from: its sources, the command that made it, the fields of a document."""
+    from tamis import __version__
+
+    paths = run.curation.file_list_paths()
+    sources = [str(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    first = next((os.path.join(run.output.home, f.name) for f in written.files), "")
+    return Origin(sources, _command(run.output.run_dir), __version__, _first_fields(first))
+
+
+def _command(run_dir: str) -> str:
+    """Return the command that made the output; "" if a program made it."""
+    data = files.read_json(os.path.join(run_dir, "command.json"))
+    job = data.get("job") if isinstance(data, dict) else None
+    if not isinstance(job, dict) or not isinstance(job.get("recipe"), str):
+        return ""
+    recipe = job["recipe"]
+    is_preset = os.path.dirname(recipe).endswith(os.path.join("recipe", "presets"))
+    shown = os.path.basename(recipe).removesuffix(".yaml") if is_preset else os.path.basename(recipe)
+    values = {**(job.get("values") or {}), **(job.get("overrides") or {})}
+    places = [str(values.pop(name)) for name in ("input", "output") if name in values]
+    sets = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    if len(places) == 2:
+        return command("curate", *places, "--preset", shown, *sets).replace(" -- ", " ")
+    return command("run", shown, *sets).replace(" -- ", " ")
+
+
+def _first_fields(path: str) -> dict[str, str]:
+    """Return names and types of the fields of the first document of a plain JSONL file; nothing of other files."""
+    if not path.endswith(".jsonl"):
+        return {}
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.readline(_MAX_FIRST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    kinds = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "object"}
+    return {name: kinds.get(type(value), "") for name, value in record.items()} if isinstance(record, dict) else {}
 
 
 def drop_card(output: str) -> None:

@@ -65,6 +65,7 @@ class RemoveDuplicates(PositionTableStage):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         rows, columns = self.listed(batch, "kept_file", "kept_offset", "similarity")
         if len(rows):
+            self._note_scores("similarity", columns[2])
             values = [
                 json.dumps({"kept": f"{self._names[f]}:{o}", "similarity": None if s != s else round(s, 4)})
                 for f, o, s in zip(*(column.tolist() for column in columns), strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,7 @@ from tamis.engine.ledger import Dropped, Example, Ledger
 class Drop:
     """`reason`: the rule, or the stage itself where it named none.
 
-    `bytes`: of the input records, 0 where there are none. `examples`: names that `tamis why` understands. `places`: of
-    each, its input file ("" where it has none) and offset in it.
+    `bytes`: of the input records, 0 where there are none. `examples`: names that `tamis why` understands.
     """
 
     stage: str
@@ -28,13 +27,12 @@ class Drop:
     documents: int
     bytes: int
     examples: list[str]
-    places: list[tuple[str, int]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if k != "places"}
+        return asdict(self)
 
 
-def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]], with_places: bool = False) -> list[Drop]:
+def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]]) -> list[Drop]:
     """Return the stages in their order; of each, the rule that dropped most documents first.
 
     `paths` is called only if it is needed.
@@ -42,16 +40,14 @@ def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]], with_places: bo
     places = _Places(paths)
     drops = []
     for book in ledger.stages:
-        of_stage = [_drop(book.name, reason, t, places, with_places) for reason, t in book.dropped.items() if t.n]
+        of_stage = [_drop(book.name, reason, t, places) for reason, t in book.dropped.items() if t.n]
         of_stage += [Drop(book.name, reason, n, 0, []) for reason, n in book.skipped.items()]
         drops += sorted(of_stage, key=lambda drop: (-drop.documents, drop.reason))
     return drops
 
 
-def _drop(stage: str, reason: str, tally: Dropped, places: _Places, with_places: bool) -> Drop:
-    named = [(name, e) for e in tally.examples if (name := places.name(e))]
-    where = [places.of(e) for _, e in named] if with_places else []
-    return Drop(stage, reason, tally.n, tally.n_bytes, [name for name, _ in named], where)
+def _drop(stage: str, reason: str, tally: Dropped, places: _Places) -> Drop:
+    return Drop(stage, reason, tally.n, tally.n_bytes, [name for e in tally.examples if (name := places.name(e))])
 
 
 class _Places:
@@ -77,7 +73,3 @@ class _Places:
         path = self._paths[file]
         short = os.path.basename(path)
         return f"{short if self._n_same[short] == 1 else path}:{offset}"
-
-    def of(self, example: Example) -> tuple[str, int]:
-        file, offset, _ = example
-        return (self._paths[file], offset) if 0 <= file < len(self._paths) else ("", -1)

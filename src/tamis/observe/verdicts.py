@@ -115,6 +115,11 @@ class PlannedRule:
     inverted: bool = False
     recorded: RecordedRule = field(default_factory=lambda: RecordedRule(""))
 
+    @property
+    def meaning(self) -> str:
+        """What the score is, in words."""
+        return self.recorded.meaning
+
     def recipe_text(self, limit: str) -> str:
         return self.recorded.recipe_text(limit)
 

@@ -48,7 +48,7 @@ class DropRule(NamedTuple):
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
     name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
     scores between them. `in_recipe`: how a recipe sets a limit, with {} for its value, such as "line_punct_thr: {}";
-    by default under its own name.
+    by default under its own name. `meaning`: what the score is, in words.
     """
 
     name: str
@@ -58,6 +58,7 @@ class DropRule(NamedTuple):
     at_most: str | None = None
     inverted: bool = False
     in_recipe: Mapping[str, str] = {}
+    meaning: str = ""
 
 
 class StageMeta(ABCMeta):
@@ -332,7 +333,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
         They are counted at once rather than stored until the end of the call, because a call may have millions. With
         `serials` (`batch.serial` of each) the engine also stores the scores of a rule, two bytes each
-        (engine/worker/kept_scores.py).
+        (engine/worker/survivor_scores.py).
         """
         count = self._call_notes().count_scores
         if count is not None:

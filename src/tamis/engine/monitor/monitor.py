@@ -18,14 +18,14 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.gpu_use import GpuUse
-from tamis.engine.monitor.partition_map import Cells
+from tamis.engine.monitor.partition_map import Cells, expected_partitions
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCost, StageCosts
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuSample, GpuSource, find_gpus
 from tamis.memory.machine import MachineReader, folder_bytes, free_bytes
@@ -123,7 +123,9 @@ class Monitor:
         self._progress_s = time.monotonic()
         if len(supervisor.queue.cursor.files):
             kinds = self._place.kinds
-            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is PieceKind.BYTES, supervisor.queue.cursor.done)
+            n_cells = expected_partitions(self._place.sizes, kinds, supervisor.config.max_block_bytes)
+            is_plain = [kind is PieceKind.BYTES for kind in kinds]
+            self._cells = Cells(self._place.sizes, is_plain.__getitem__, supervisor.queue.cursor.done, n_cells)
             self._db.clear("cells")
             self._bad_shares = {}
 

@@ -15,11 +15,27 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tamis.engine.supervisor.coverage import Coverage, Intervals
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
 MAX_CELLS = 1000
+_EXPANSION = 4  # decoded bytes of a compressed file, by those on disk
 Row = tuple[int, int, int, int, int, int, int, int]
 Range = tuple[float, float]
+
+
+def expected_partitions(sizes: Sequence[int], kinds: Sequence[PieceKind], block_bytes: int) -> int:
+    """Return the number of cells: one for each partition that is expected, at most MAX_CELLS.
+
+    >>> expected_partitions([100, 30], [PieceKind.BYTES, PieceKind.STREAM], 40)
+    6
+    """
+    n = 0
+    for size, kind in zip(sizes, kinds, strict=True):
+        decoded = size if kind is PieceKind.BYTES else size * _EXPANSION
+        n += max(1, -(-decoded // max(block_bytes, 1)))
+        if n >= MAX_CELLS:
+            return MAX_CELLS
+    return max(n, 1)
 
 
 @dataclass

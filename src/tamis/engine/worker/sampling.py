@@ -8,9 +8,10 @@ excerpts of texts as they were before it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from tamis.engine.samples import (
 )
 from tamis.engine.schema import FileKind, RecordedRule
 from tamis.engine.worker.dropped import record_bytes
+from tamis.failures import is_memory_failure
 from tamis.kernels.records import hash128
 from tamis.stages.base import ProcessingStage
 from tamis.stages.notes import DropNote
@@ -40,7 +42,8 @@ from tamis.tasks import DocumentBatch
 
 _SALT = 0x73616D706C6573  # keys of samples have nothing to do with those by which documents are chosen otherwise
 _GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}
-_MAX_READ = 100_000  # characters of a text that are looked at
+_FIELDS = [name for names in _GROUPS.values() for name in names]
+_MAX_READ = 50_000  # characters of a text that are looked at
 _BEFORE_MARK = 200  # characters of an excerpt before the first mark
 _NO_LIMIT = 1 << 63
 _COMPARED, _MAX_COMPARED = 256, 4096  # written documents whose texts are compared at once, and in all, in a batch
@@ -52,6 +55,7 @@ class SampleCollector:
 
     def __init__(self, job: Job, limits: SampleLimits) -> None:
         self._limits, self._selection = limits, SampleSelection()
+        self._is_off = False
         self._field = job.text_field
         self._rules = {(r.stage, r.name): r for r in job.rules()}
         self._stages = dict(zip(job.labels, job.stages, strict=True))
@@ -66,6 +70,29 @@ class SampleCollector:
         note: DropNote,
     ) -> None:
         """Choose among documents that a rule dropped. `identity`: of all documents of the call, by serial."""
+        if self._is_off:
+            return
+        with self._harmless():
+            self._note_dropped(batches, identity, serials, stage, note)
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """Take no more samples of this unit after an error, which must not cost documents; a lack of memory passes."""
+        try:
+            yield
+        except Exception as exc:
+            if is_memory_failure(exc):
+                raise
+            self._is_off = True
+
+    def _note_dropped(
+        self,
+        batches: Sequence[DocumentBatch],
+        identity: tuple[Array, Array],
+        serials: Array,
+        stage: str,
+        note: DropNote,
+    ) -> None:
         distances = self._distances(stage, note)
         order = np.argsort(serials)
         rule, near = rule_roles(stage, note.reason)
@@ -86,6 +113,7 @@ class SampleCollector:
             if not len(chosen):
                 continue
             texts = _column(batch, self._field, rows[chosen], with_text[chosen])
+            facts = _facts_of(batch, rows[chosen])
             for i, k in enumerate(chosen.tolist()):
                 text = texts[i] if texts[i] is None else self._without_secrets(texts[i] or "")
                 value = None if note.values is None else note.values[at[k]]
@@ -98,14 +126,16 @@ class SampleCollector:
                     distance if distance is not None and distance < np.inf else None,
                 )
                 marks = self._evidence(stage, note.reason, text) if text is not None else []
-                self._add(batch, int(rows[k]), int(keys[k]), Outcome.DROPPED, places, text, None, about, marks)
+                self._add(facts[i], int(keys[k]), Outcome.DROPPED, text, None, about, marks)
 
     def note_written(self, batches: Sequence[DocumentBatch]) -> None:
         """Choose among documents that are written."""
-        for batch in batches:
-            if type(batch) is not DocumentBatch or not batch.num_items or batch.lineage is None:
-                continue
-            self._note_written_batch(batch)
+        if self._is_off:
+            return
+        with self._harmless():
+            for batch in batches:
+                if type(batch) is DocumentBatch and batch.num_items and batch.lineage is not None:
+                    self._note_written_batch(batch)
 
     def _note_written_batch(self, batch: DocumentBatch) -> None:
         """Choose documents of a batch, in order of their keys.
@@ -115,7 +145,7 @@ class SampleCollector:
         places = batch.places()
         keys = _keys(*batch.identity, *places)
         may_differ, in_all = _may_differ(batch, self._field), self._within("all", keys)
-        limits = {outcome: self._limits.keys.get(outcome, _NO_LIMIT) for outcome in (Outcome.KEPT, Outcome.CHANGED)}
+        limits = {outcome: self._limit_of(outcome) for outcome in (Outcome.KEPT, Outcome.CHANGED)}
         room = {outcome: size_of_role(outcome) for outcome in limits}
         is_open = (keys <= limits[Outcome.KEPT]) | (may_differ & (keys <= limits[Outcome.CHANGED]))
         order = np.argsort(keys, kind="stable")
@@ -129,16 +159,18 @@ class SampleCollector:
             differ = may_differ[rows]
             texts = _column(batch, self._field, rows, differ | needs_text)
             befores = _texts_before(batch, self._field, rows, differ)
-            for row, text, before in zip(rows.tolist(), texts, befores, strict=True):
+            chosen: list[tuple[int, Outcome, bool]] = []
+            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, befores, strict=True)):
                 outcome = Outcome.CHANGED if before is not None and before != text else Outcome.KEPT
-                key = int(keys[row])
-                if has_text := text is not None and room[outcome] > 0 and key <= limits[outcome]:
+                if has_text := text is not None and room[outcome] > 0 and int(keys[row]) <= limits[outcome]:
                     room[outcome] -= 1
-                if not has_text and not in_all[row]:
-                    continue
+                if has_text or in_all[row]:
+                    chosen.append((i, outcome, has_text))
+            facts = _facts_of(batch, rows[[i for i, _, _ in chosen]])
+            for fact, (i, outcome, has_text) in zip(facts, chosen, strict=True):
                 is_shown = has_text and outcome is Outcome.CHANGED
-                text_before = self._without_secrets(before or "") if is_shown else None
-                self._add(batch, row, key, outcome, places, text if has_text else None, text_before, _NOTHING, [])
+                before = self._without_secrets(befores[i] or "") if is_shown else None
+                self._add(fact, int(keys[rows[i]]), outcome, texts[i] if has_text else None, before, _NOTHING, [])
 
     def write(self, base: str) -> list[StagedFile]:
         """Write the staged file of what was chosen; nothing if that is nothing."""
@@ -150,17 +182,23 @@ class SampleCollector:
         return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
+    def _limit_of(self, role: str) -> int:
+        """Return the key that a further document of a role must not exceed."""
+        last = self._selection.last_of(role)
+        limit = self._limits.keys.get(role, _NO_LIMIT)
+        return limit if last is None else min(limit, last[1])
+
     def _within(self, role: str, keys: Array) -> Array:
         """Return a mask of the keys that may be chosen for a role."""
-        limit = self._limits.keys.get(role)
-        size = size_of_role(role)
+        limit, size = self._limit_of(role), size_of_role(role)
         if len(keys) > size:
-            least = int(np.partition(keys, size - 1)[size - 1])
-            limit = least if limit is None else min(limit, least)
-        return np.ones(len(keys), bool) if limit is None else keys <= limit
+            limit = min(limit, int(np.partition(keys, size - 1)[size - 1]))
+        return keys <= np.uint64(limit)
 
     def _is_near(self, role: str, distances: Array, keys: Array) -> Array:
         limit, size = self._limits.distances.get(role, np.inf), size_of_role(role)
+        if (last := self._selection.last_of(role)) is not None:
+            limit = min(limit, last[0])
         if len(distances) > size:
             limit = min(limit, float(np.partition(distances, size - 1)[size - 1]))
         near = np.flatnonzero((distances <= limit) & np.isfinite(distances))
@@ -195,25 +233,22 @@ class SampleCollector:
 
     def _add(
         self,
-        batch: DocumentBatch,
-        row: int,
+        fact: _Facts,
         key: int,
         outcome: Outcome,
-        places: tuple[Array, Array],
         text: str | None,
         before: str | None,
         about: _About,
         marks: Sequence[tuple[int, int]],
     ) -> None:
-        only = np.array([row])
         self._selection.add(
             Sample(
                 key,
                 outcome,
-                int(places[0][row]),
-                int(places[1][row]),
-                _plain(batch.column_of(ID_FIELD, only)),
-                int(record_bytes(batch.take(only))[0]),
+                fact.file,
+                fact.offset,
+                fact.id,
+                fact.n_bytes,
                 about.stage,
                 about.rule,
                 about.value,
@@ -221,18 +256,62 @@ class SampleCollector:
                 about.distance,
                 None if text is None else excerpt_of(text, marks),
                 None if before is None else excerpt_of(before, []),
-                self._groups(batch, only),
+                fact.groups,
             )
         )
 
-    def _groups(self, batch: DocumentBatch, only: Array) -> dict[str, str]:
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is stored of a document besides its text."""
+
+    file: int
+    offset: int
+    id: str
+    n_bytes: int
+    groups: dict[str, str]
+
+
+def _facts_of(batch: DocumentBatch, rows: Array) -> list[_Facts]:
+    """Return the facts of some documents; a field is read of all of them at once."""
+    if not len(rows):
+        return []
+    places = batch.places()
+    columns = _columns_of(batch, rows)
+    facts = []
+    for i, n_bytes in enumerate(record_bytes(batch.take(rows)).tolist()):
         groups = {}
         for group, names in _GROUPS.items():
-            for name in names:
-                if value := _plain(batch.column_of(name, only)):
-                    groups[group] = _domain(value) if group == "domain" else value
-                    break
-        return {name: value for name, value in groups.items() if value}
+            value = next((columns[name][i] for name in names if columns[name][i]), "")
+            if value := _domain(value) if group == "domain" else value:
+                groups[group] = value
+        file, offset = int(places[0][rows[i]]), int(places[1][rows[i]])
+        facts.append(_Facts(file, offset, columns[ID_FIELD][i], n_bytes, groups))
+    return facts
+
+
+def _columns_of(batch: DocumentBatch, rows: Array) -> dict[str, list[str]]:
+    """Return the fields that are stored of some documents.
+
+    Lines that have been parsed are decoded here once more: a column of their block would be decoded for all of them.
+    """
+    names, lineage = (ID_FIELD, *_FIELDS), batch.lineage
+    assert lineage is not None
+    raw = lineage.origin.is_parsed and lineage.origin.keeps_bytes and bool((lineage.rows[rows] >= 0).all())
+    own = [name for name in names if not raw or name in lineage.columns or name in lineage.hidden]
+    columns = {name: _plain(batch.column_of(name, rows)) for name in own}
+    if raw:
+        records = [_record(lineage.raw(row)) for row in rows.tolist()]
+        columns |= {name: [_name(record.get(name)) for record in records] for name in names if name not in columns}
+    return columns
+
+
+def _record(line: bytes | None) -> dict[str, Any]:
+    try:
+        record = json.loads(line or b"{}")
+    except (ValueError, RecursionError):  # what only the readers of files understand
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -329,12 +408,16 @@ def _shown(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value, default=str))[:1000]
 
 
-def _plain(column: Any) -> str:
-    """Return the value of a column of one row as text: "" if it is neither a text nor a number."""
+def _plain(column: Any) -> list[str]:
+    """Return the values of a column as texts: "" where they are neither a text nor a number."""
     try:
-        value = column.to_pylist()[0]
+        values = column.to_pylist()
     except (ValueError, OverflowError):  # one that Python does not have
-        return ""
+        return [""] * len(column)
+    return [_name(value) for value in values]
+
+
+def _name(value: Any) -> str:
     is_name = isinstance(value, (str, int)) and not isinstance(value, bool)
     return str(value)[:200].encode("utf-8", "replace").decode() if is_name else ""
 

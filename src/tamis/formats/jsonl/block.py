@@ -43,6 +43,7 @@ BAD_RECORD = {
 _MISSING, _NULL, _FALSE, _TRUE, _INT, _FLOAT, _STRING, _ESCAPED, _OBJECT, _ARRAY = range(10)
 _FEW = 4  # less than this share of the records (one in four) is copied together to be scanned
 _MOST = 4 / 3  # of a block that was not read, up to three in four of its bytes are read by themselves
+_MOST_KEPT_BYTES = 1 << 20  # of records that were read apart and may be asked for another field
 _KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER, OTHER], np.uint8)
 
 
@@ -74,6 +75,7 @@ class JsonlBlock:
         self._is_part = False  # whether only those were read
         self._spans: tuple[list[str], tuple[Array, Array, Array]] | None = None  # as they were last looked for
         self._last_column: tuple[str, Array, pa.Array] | None = None  # a field of some records, as it was last read
+        self._last_part: tuple[Array, Array] | None = None  # those records, if they are few: for another field of them
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
@@ -221,11 +223,15 @@ class JsonlBlock:
                 and bool(np.isin(rows, self._last_column[1]).all())
             ):
                 return self._last_column[2].take(pa.array(np.searchsorted(self._last_column[1], rows)))
+            if self._last_part is not None and bool(np.isin(rows, self._last_part[0]).all()):
+                part = JsonlBlock.parse(self._last_part[1], [name]).column(name)
+                return part.take(pa.array(np.searchsorted(self._last_part[0], rows)))
             order = np.argsort(rows, kind="stable")
             data = self.stored.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
             self._verify(data, np.cumsum((end - start)[order]) - (end - start)[order], rows[order])
             column = JsonlBlock.parse(data, [name]).column(name)
             self._last_column = name, rows[order], column
+            self._last_part = (rows[order], data) if len(data) <= _MOST_KEPT_BYTES else None
             return column.take(pa.array(np.argsort(order)))
         if (values := self._column_in_buffer(name, rows)) is not None:
             return values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tamis.observe.charts.svg import coordinate, number, text
@@ -19,12 +19,17 @@ class FunnelStep:
     n: float
     kind: str = "dropped"
     detail: str = ""
+    link: str = ""  # the anchor of what the page says about it
 
 
-def funnel_chart(steps: Sequence[FunnelStep]) -> str:
+def funnel_chart(
+    steps: Sequence[FunnelStep],
+    show: Callable[[float], str] = lambda n: f"{n:,.0f}",
+    unit: str = "documents",
+) -> str:
     """Draw steps in the order of the pipeline.
 
-    The first is the whole; dropped documents start where it had shrunk to.
+    The first is the whole; dropped documents start where it had shrunk to. `show`, `unit`: of the numbers.
     """
     steps = _joined(steps)
     whole = max((number(s.n) for s in steps), default=0.0)
@@ -42,17 +47,20 @@ def funnel_chart(steps: Sequence[FunnelStep]) -> str:
         width = min(n / whole * 100, 100.0 - x)
         share = f"{n / whole:.1%}" if n < whole else ""
         says = (
-            f"{step.name}: {n:,.0f} documents{f', {share}' if share else ''}{f', {step.detail}' if step.detail else ''}"
+            f"{step.name}: {show(n)} {unit}{f', {share}' if share else ''}{f', {step.detail}' if step.detail else ''}"
         )
+        opens, ends = (f'<a href="#{step.link}">', "</a>") if step.link else ("<g>", "</g>")
         rows.append(
-            f'<g><title>{text(says, 400)}</title><rect class="rail" x="0" y="{y + 18}" width="100%" height="9" rx="2"/>'
+            f"{opens}<title>{text(says, 400)}</title>"
+            f'<rect class="rail" x="0" y="{y + 18}" width="100%" height="9" rx="2"/>'
             f'<rect class="f-{step.kind}" x="{coordinate(x)}%" y="{y + 18}" width="{width:.2f}%" height="9" rx="2"/>'
             f'<text x="0" y="{y + 13}">{text(step.name, 34)}</text>'
             f'<text class="strong" x="100%" y="{y + 13}" '
-            f'text-anchor="end">{n:,.0f}{f" · {share}" if share else ""}</text></g>'
+            f'text-anchor="end">{show(n)}{f" · {share}" if share else ""}</text>{ends}'
         )
-    label = "documents: " + ", ".join(f"{s.name} {number(s.n):,.0f}" for s in steps)
-    svg = f'<svg class="rows" role="img" aria-label="{text(label, 600)}" width="100%" height="{len(steps) * _ROW}">'
+    label = f"{unit}: " + ", ".join(f"{s.name} {show(number(s.n))}" for s in steps)
+    role = "group" if any(s.link for s in steps) else "img"  # an image has no links
+    svg = f'<svg class="rows" role="{role}" aria-label="{text(label, 600)}" width="100%" height="{len(steps) * _ROW}">'
     return f"<figure>{svg}{''.join(rows)}</svg></figure>"
 
 

@@ -13,14 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tamis.observe.charts.svg import WIDTH, Key, coordinate, count_text, figure, number, text
+from tamis.observe.charts.tables import folded_table
 
 MAX_BINS = 700
 _NARROW = 1 / 80  # of the width
 _FINE_BEGIN, _FINE_END = 1 / 16, 16.0  # where recorded bins are finer than four per power of two
 _REACH = 4.0  # a threshold up to this multiple of the largest value is on the axis
 _HEIGHT = 120
-_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.25, 2.0)
+_OF_ONE, _FINEST = (1.0, 1.25), 1 / 64  # the recorded bin of 1, and the width of those before it
+_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0 + 1 / 64, 1.25, 2.0)
 _N_NAMES = 5
+_TABLE_ROWS = 16
 Bin = tuple[float, float, float]
 
 
@@ -62,11 +65,17 @@ class Axis:
 
 
 def histogram_chart(
-    label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text, marks: Sequence[float] = ()
+    label: str,
+    sets: Sequence[Bars],
+    show: Callable[[float], str] = count_text,
+    marks: Sequence[float] = (),
+    shade: Sequence[tuple[float, float]] = (),
+    with_table: bool = False,
 ) -> str:
     """Draw a histogram; return "" if nothing was counted.
 
-    `marks`: thresholds to show. One that is far from all values is named below the chart.
+    `marks`: thresholds to show. One that is far from all values is named below the chart. `shade`: ranges of values
+    that are dropped. `with_table`: the counts follow, folded.
     """
     known = [_known(s.bins) for s in sets]
     every = [b for bins in known for b in bins]
@@ -80,7 +89,7 @@ def histogram_chart(
     counts = [_counts(bins, groups) for bins in known]
     widths = [_place(start, end, axis)[1] for start, end in groups]
     most = max(n / width for count in counts for n, width in zip(count, widths, strict=True))
-    parts = []
+    parts = [_draw_shade(low, high, axis) for low, high in shade]
     for i, (bars, count) in enumerate(zip(sets, counts, strict=True)):
         inset = 0.06 + 0.16 * i  # a set in front is narrower: both stay visible
         parts += _draw_bars(bars.kind, groups, count, most, axis, inset)
@@ -101,7 +110,33 @@ def histogram_chart(
         f'<svg width="100%" height="{_HEIGHT}" viewBox="0 0 {WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
         f'<path class="base" d="M0 {_HEIGHT}H{WIDTH}"/>{"".join(parts)}</svg>{_names(axis, show)}</svg>'
     )
-    return figure(svg, keys, " ".join(notes))
+    chart = figure(svg, keys, " ".join(notes))
+    return chart + _table(label, groups, sets, counts, show) if with_table else chart
+
+
+def _table(
+    label: str,
+    groups: Sequence[tuple[float, float]],
+    sets: Sequence[Bars],
+    counts: Sequence[Sequence[float]],
+    show: Callable[[float], str],
+) -> str:
+    """Return the counts as drawn, neighbours joined to at most `_TABLE_ROWS` rows."""
+    step = -(-len(groups) // _TABLE_ROWS)
+    rows = []
+    for first in range(0, len(groups), step):
+        last = min(first + step, len(groups))
+        cells = [f"{sum(count[first:last]):,.0f}" for count in counts]
+        rows.append([text(f"{show(groups[first][0])} to {show(groups[last - 1][1])}"), *cells])
+    return folded_table(label, ["from, to", *(s.name for s in sets)], rows, range(1, len(sets) + 1))
+
+
+def _draw_shade(low: float, high: float, axis: Axis) -> str:
+    """Return the ground behind the values that are dropped."""
+    left, right = (axis.place(min(max(end, axis.low), axis.high)) * WIDTH for end in (low, high))
+    if right <= left:
+        return ""
+    return f'<rect class="shade" x="{coordinate(left)}" y="0" width="{coordinate(right - left)}" height="{_HEIGHT}"/>'
 
 
 def _axis(bins: Sequence[Bin], marks: Sequence[float]) -> Axis:
@@ -200,6 +235,9 @@ def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:
             high = 2 * max(low, 1.0)
         if low is not None and high is not None and low < high:
             finite.append((low, high, number(one[2])))
+    if finite and max(finite, key=lambda b: b[1])[:2] == _OF_ONE and any(b[1] <= 1 for b in finite):
+        # Shares: what the bin from 1 to 1.25 holds is exactly 1, and belongs next to the others.
+        finite = [(1.0, 1.0 + _FINEST, n) if (low, high) == _OF_ONE else (low, high, n) for low, high, n in finite]
     return finite
 
 

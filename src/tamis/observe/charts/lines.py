@@ -6,9 +6,11 @@ import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tamis.observe.charts.svg import MAX_HITS, Frame, Key, figure, moment_text, number, picked
+from tamis.observe.charts.svg import MAX_HITS, Frame, Key, figure, moment_text, number, picked, seconds_text, text
+from tamis.observe.charts.tables import folded_table
 
 MAX_LINES = 7
+_TABLE_ROWS = 12
 _MAX_POINTS = 240
 _SMOOTH_S = 6.0  # commits come in bursts: rates are taken over at least this long
 _DASHES = ("", " d1", " d2")  # lines differ in more than colour
@@ -32,10 +34,11 @@ def lines_chart(
     top: float | None = None,
     note: str = "",
     height: int = 150,
+    with_table: bool = False,
 ) -> str:
     """Draw a line chart; return "" if there are no points.
 
-    `top`: the upper end if it is known (100 %, the size of a device).
+    `top`: the upper end if it is known (100 %, the size of a device). `with_table`: its values follow, folded.
     """
     drawn = [
         Line(line.name, _clean(line.points), line.area, line.kind or f"k{i % 7}")
@@ -54,7 +57,19 @@ def lines_chart(
         keys.append(Key(line.kind, line.name, show(line.points[-1][1])))
     body += frame.hits(_values(drawn, show, began_at))
     nothing = not most and not number(top)  # a scale of made-up values would only mislead
-    return figure(frame.draw(label, body, (lambda _: "") if nothing else show), keys, note)
+    chart = figure(frame.draw(label, body, (lambda _: "") if nothing else show), keys, note)
+    return chart + _table(label, drawn, show) if with_table else chart
+
+
+def _table(label: str, lines: Sequence[Line], show: Callable[[float], str]) -> str:
+    """Return the values of the lines at some times."""
+    times = sorted({at for line in lines for at, _ in line.points})
+    rows = []
+    for at in (times[i] for i in picked(len(times), _TABLE_ROWS)):
+        values = [bisect.bisect_right(line.points, at, key=lambda p: p[0]) - 1 for line in lines]
+        cells = [show(line.points[i][1]) if i >= 0 else "-" for line, i in zip(lines, values, strict=True)]
+        rows.append([seconds_text(at), *map(text, cells)])
+    return folded_table(label, ["time", *(line.name for line in lines)], rows, range(1, len(lines) + 1))
 
 
 def _draw_line(line: Line, frame: Frame, dashes: str, end: float) -> str:

@@ -45,8 +45,8 @@ def map_chart(cells: Sequence[Cell]) -> str:
     n_rows = -(-len(cells) // COLUMNS)
     states = [state_of(cell) for cell in cells]
     parts = [_piece(cells, states[first], first, last) for first, last in _stretches(states)]
-    width, height = min(len(cells), COLUMNS) * _SIDE, n_rows * _SIDE
-    lines = "".join(f"M{x} 0V{height}" for x in range(_SIDE, width, _SIDE))
+    width, height = COLUMNS * _SIDE, n_rows * _SIDE  # cells are of one size, however few there are
+    lines = "".join(f"M{x} 0V{height}" for x in range(_SIDE, min(len(cells), COLUMNS) * _SIDE, _SIDE))
     lines += "".join(f"M0 {y}H{width}" for y in range(_SIDE, height, _SIDE))
     marks = "".join(_marks(cell, i) for i, cell in enumerate(cells) if cell.split or is_bad(cell))
     total = sum(c.waiting + c.running + c.committed for c in cells)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +11,36 @@ from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
 from tamis.observe.charts.memory import memory_chart
-from tamis.observe.charts.partitions import map_chart
-from tamis.observe.charts.svg import count_text, number, text
-from tamis.observe.points import Cell, GpuPoint, Total
+from tamis.observe.charts.partitions import STATES, map_chart
+from tamis.observe.charts.svg import count_text, number, picked, seconds_text, text
+from tamis.observe.charts.tables import folded_table
+from tamis.observe.points import LEVELS, Cell, GpuPoint, Total
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 
 MAX_GPUS = 16
 MAX_HISTOGRAMS = 24
+SIMILARITY = "similarity"  # the scores of stages that remove duplicates
+_TABLE_ROWS = 12
 _MAX_MARKS = 4  # limits of one score
 
 
-def memory_of(run: Snapshot) -> str:
+def memory_of(run: Snapshot, with_table: bool = False) -> str:
     points = [replace(t, at=t.at - run.began_at) for t in run.totals]
-    return memory_chart(points, run.budget_bytes, run.began_at, run.live)
+    chart = memory_chart(points, run.budget_bytes, run.began_at, run.live)
+    if not chart or not with_table:
+        return chart
+    rows = [
+        [
+            seconds_text(round(p.at, 1)),
+            format_size(number(p.used_bytes)),
+            format_size(number(p.peak_bytes)),
+            f"{number(p.used_bytes) / max(run.budget_bytes, 1):.0%}",
+            LEVELS[min(max(p.level, 0), len(LEVELS) - 1)][0],
+        ]
+        for p in (points[i] for i in picked(len(points), _TABLE_ROWS))
+    ]
+    return chart + folded_table("memory", ["time", "in use", "peak since", "of the budget", "level"], rows, (1, 2, 3))
 
 
 def whole_run_cards(record: RunRecord | None) -> list[tuple[str, str, str]]:
@@ -70,19 +86,26 @@ def _share(n: float, whole: float) -> str:
     return f"{n / whole:.1%}" if whole else ""
 
 
-def queues_of(run: Snapshot) -> str:
+def queues_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw the bytes that wait: decoded blocks in the queue and everything in scratch."""
     free = number(run.last.disk_free_bytes) if run.last is not None else 0.0
     queue = Line("queue", _over_time(run, run.totals, "queue_bytes"), area=True, kind="k1")
     scratch = Line("scratch", _over_time(run, run.totals, "scratch_bytes"), kind="k5")
     note = f"{format_size(free)} are free on the disk." if free else ""
     label = "bytes in the queue and in scratch"
-    return lines_chart(label, [queue, scratch], format_size, run.began_at, note=note, height=110)
+    return lines_chart(label, [queue, scratch], format_size, run.began_at, note=note, height=110, with_table=with_table)
 
 
-def speed_of(run: Snapshot) -> str:
+def speed_of(run: Snapshot, with_table: bool = False) -> str:
     lines = [Line("input read", rates(_over_time(run, run.totals, "read_bytes")), area=True)]
-    return lines_chart("bytes of input per second", lines, lambda v: f"{format_size(v)}/s", run.began_at, height=110)
+    return lines_chart(
+        "bytes of input per second",
+        lines,
+        lambda v: f"{format_size(v)}/s",
+        run.began_at,
+        height=110,
+        with_table=with_table,
+    )
 
 
 def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -> list[tuple[float, float]]:
@@ -91,7 +114,7 @@ def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -
     return [(at, float(value)) for at, value in series if value is not None]
 
 
-def throughput_of(run: Snapshot) -> str:
+def throughput_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw the documents per second that each stage takes in."""
     found: dict[str, list[tuple[float, float]]] = {p.stage: [] for p in run.stages}
     for p in run.stage_moments:
@@ -104,10 +127,10 @@ def throughput_of(run: Snapshot) -> str:
         chosen = [lines[0], *slow]
         lines = [line for line in lines if any(line is c for c in chosen)]
     label = "documents per second by stage"
-    return lines_chart(label, lines, lambda v: f"{count_text(v)}/s", run.began_at, note=note)
+    return lines_chart(label, lines, lambda v: f"{count_text(v)}/s", run.began_at, note=note, with_table=with_table)
 
 
-def gpus_of(run: Snapshot) -> str:
+def gpus_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw the memory of each device against its size, and the share of time it was busy."""
     parts = []
     for gpu in sorted({p.gpu for p in run.gpus})[:MAX_GPUS]:
@@ -118,25 +141,35 @@ def gpus_of(run: Snapshot) -> str:
             Line("of this run", _over_time(run, mine, "ours_bytes"), kind="k3"),
         ]
         size = number(last.total_bytes) or None
-        drawn = lines_chart(f"memory of {name}", memory, format_size, run.began_at, size, height=110)
+        drawn = lines_chart(
+            f"memory of {name}", memory, format_size, run.began_at, size, height=110, with_table=with_table
+        )
         busy = [(at, min(number(share), 1.0)) for at, share in _over_time(run, mine, "busy")]
         work, heat = [Line("busy", busy, area=True, kind="k2")], number(last.temperature_c)
         note = f"{heat:.0f} °C" if heat else ""
         label = f"busy share of {name}"
-        drawn += lines_chart(label, work, lambda v: f"{v:.0%}", run.began_at, 1.0, note=note, height=80)
+        drawn += lines_chart(
+            label, work, lambda v: f"{v:.0%}", run.began_at, 1.0, note=note, height=80, with_table=with_table
+        )
         parts.append(f"<div><h3>{text(name)}</h3>{drawn}</div>")
     return f'<div class="devices">{"".join(parts)}</div>' if parts else ""
 
 
-def map_of(run: Snapshot) -> str:
+def map_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw the partition map; counts below zero, which no run has, count as zero."""
-    return map_chart(
-        [c if min(vars(c).values()) >= 0 else Cell(*(max(n, 0) for n in vars(c).values())) for c in run.cells]
-    )
+    cells = [c if min(vars(c).values()) >= 0 else Cell(*(max(n, 0) for n in vars(c).values())) for c in run.cells]
+    chart = map_chart(cells)
+    if not chart or not with_table:
+        return chart
+    rows = [[name, format_size(sum(getattr(c, name) for c in cells))] for name in (*STATES, "quarantined")]
+    return chart + folded_table("partition map", ["input", "bytes"], rows, (1,))
 
 
-def funnel_of(run: Snapshot) -> str:
-    """By rule where that is known (when the run has ended), else by stage."""
+def funnel_of(run: Snapshot, link: Callable[[str, str], str] = lambda stage, rule: "") -> str:
+    """By rule where that is known (when the run has ended), else by stage.
+
+    `link`: returns the anchor of a rule, if it has one.
+    """
     counts = run.counts or RunCounts()
     steps = [FunnelStep("records of the input", counts.records, "in")]
     steps.append(FunnelStep("quarantined", counts.quarantined, "quarantined"))
@@ -145,7 +178,13 @@ def funnel_of(run: Snapshot) -> str:
     if run.drops:
         drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
         steps += [
-            FunnelStep(d.reason, d.documents, "duplicates" if d.stage in removing else "dropped", f"stage {d.stage}")
+            FunnelStep(
+                d.reason,
+                d.documents,
+                "duplicates" if d.stage in removing else "dropped",
+                f"stage {d.stage}",
+                link(d.stage, d.reason),
+            )
             for d in drops
         ]
     else:
@@ -154,6 +193,44 @@ def funnel_of(run: Snapshot) -> str:
         ]
     steps += [FunnelStep("in flight", counts.in_flight, "aside"), FunnelStep("kept", counts.written, "kept")]
     return funnel_chart([s for s in steps if s.n > 0 or s.kind in ("in", "kept")])
+
+
+def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str]) -> str:
+    """Draw where the bytes of the input went, by rule; nothing where they are not known."""
+    counts, removing = run.counts or RunCounts(), run.duplicate_stages
+    dropped = sum(d.bytes for d in run.drops)
+    if not dropped or counts.read_bytes < dropped:
+        return ""
+    order = {p.stage: p.position for p in run.stages}
+    drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
+    steps = [FunnelStep("bytes of the input", counts.read_bytes, "in")]
+    steps += [
+        FunnelStep(
+            d.reason,
+            d.bytes,
+            "duplicates" if d.stage in removing else "dropped",
+            f"stage {d.stage}",
+            link(d.stage, d.reason),
+        )
+        for d in drops
+        if d.bytes
+    ]
+    steps.append(FunnelStep("kept, as they were read", counts.read_bytes - dropped, "kept"))
+    return funnel_chart(steps, format_size, "")
+
+
+def similarities_of(run: Snapshot) -> str:
+    """Draw how similar removed duplicates are to the documents that were kept for them."""
+    sets = [
+        Bars(str(t.get("stage", "")), t["bins"], f"k{4 + i % 3}")
+        for i, t in enumerate(t for t in _score_tables(run) if t.get("name") == SIMILARITY)
+    ]
+    return histogram_chart("similarity of duplicates", sets, with_table=True)
+
+
+def score_table(run: Snapshot, stage: str, score: str) -> dict[str, Any] | None:
+    """Return the recorded distribution of the scores of one rule."""
+    return next((t for t in _score_tables(run) if (t.get("stage"), t.get("name")) == (stage, score)), None)
 
 
 def lengths_of(run: Snapshot) -> str:
@@ -165,25 +242,33 @@ def lengths_of(run: Snapshot) -> str:
         for t in tables
         if t.get("kind") == which
     ]
-    return histogram_chart("length of documents", sets, format_size)
+    return histogram_chart("length of documents", sets, format_size, with_table=True)
 
 
-def scores_of(run: Snapshot) -> list[tuple[str, str]]:
-    """Return (name, chart) of every recorded score, with the limits of the rules on it."""
+def scores_of(run: Snapshot, leave_out: Collection[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """Return (name, chart) of every recorded score, with the limits of the rules on it.
+
+    `leave_out`: stage and name of scores that are shown elsewhere.
+    """
     charts = []
-    for table in _score_tables(run)[:MAX_HISTOGRAMS]:
+    for table in _other_tables(run, leave_out)[:MAX_HISTOGRAMS]:
         name, stage = str(table.get("name", "")), str(table.get("stage", ""))
         limits = table.get("limits")
         marks = [x for x in limits[:_MAX_MARKS] if type(x) in (int, float)] if isinstance(limits, list) else []
-        drawn = histogram_chart(f"score {name}", [Bars(name, table["bins"], "k0")], marks=marks)
+        drawn = histogram_chart(f"score {name}", [Bars(name, table["bins"], "k0")], marks=marks, with_table=True)
         if drawn:
             charts.append((name if stage in ("", name) else f"{name} ({stage})", drawn))
     return charts
 
 
-def count_hidden_scores(run: Snapshot) -> int:
+def count_hidden_scores(run: Snapshot, leave_out: Collection[tuple[str, str]] = ()) -> int:
     """Return the number of recorded scores beyond those that `scores_of` draws."""
-    return max(0, len(_score_tables(run)) - MAX_HISTOGRAMS)
+    return max(0, len(_other_tables(run, leave_out)) - MAX_HISTOGRAMS)
+
+
+def _other_tables(run: Snapshot, leave_out: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
+    shown = set(leave_out)
+    return [t for t in _score_tables(run) if (str(t.get("stage", "")), str(t.get("name", ""))) not in shown]
 
 
 def _score_tables(run: Snapshot) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ svg{display:block;overflow:visible;max-width:100%}svg svg{overflow:hidden}
 figure text{fill:var(--dim);font:12px system-ui,sans-serif;font-variant-numeric:tabular-nums}
 .scale text{text-anchor:end}
 text.strong{fill:var(--fg);paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
-.rows text.strong{stroke:none}text.quiet{font-size:11px;opacity:.85;pointer-events:none}
+.rows text.strong{stroke:none}text.quiet{font-size:11px;fill:var(--fg);pointer-events:none}
 figure path{vector-effect:non-scaling-stroke}.grid{stroke:var(--line);stroke-width:1px;fill:none}
 .base{stroke:var(--dim);stroke-width:1px;fill:none}
 .fill{stroke:var(--card);stroke-width:.5px;vector-effect:non-scaling-stroke}.fill.soft{fill-opacity:.18;stroke:none}
@@ -56,7 +56,7 @@ figure path{vector-effect:non-scaling-stroke}.grid{stroke:var(--line);stroke-wid
 .line.k0{stroke:var(--c0)}.line.k1{stroke:var(--c1)}.line.k2{stroke:var(--c2)}.line.k3{stroke:var(--c3)}
 .line.k4{stroke:var(--c4)}.line.k5{stroke:var(--c5)}.line.k6{stroke:var(--c7)}.line.k7{stroke:var(--c7)}
 .line.k8{stroke:var(--c8)}
-.level{fill-opacity:.16}.l1{fill:var(--y);background:var(--y)}.l2{fill:var(--c3);background:var(--c3)}
+.shade{fill:var(--c5);fill-opacity:.13}.level{fill-opacity:.16}.l1{fill:var(--y);background:var(--y)}.l2{fill:var(--c3);background:var(--c3)}
 .l3{fill:var(--c5);background:var(--c5)}.l4{fill:var(--black);background:var(--black)}
 .hit rect{fill:transparent}.hit path{stroke:var(--fg);stroke-width:1px;opacity:0}.hit:hover path{opacity:.6}
 .rail{fill:var(--rail)}

@@ -20,6 +20,7 @@ MAX_HITS = 60  # places of a chart that show their values under the pointer
 MAX_NAME = 120
 _LARGEST = 1e300
 _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")  # would reorder or hide what follows
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -32,7 +33,12 @@ def text(value: object, n_chars: int = MAX_NAME) -> str:
     plain = str("" if value is None else value)
     if len(plain) > n_chars:
         plain = plain[: n_chars - 1] + "…"
-    return escape(_NOT_XML.sub("\ufffd", plain))
+    return visible(plain)
+
+
+def visible(plain: str) -> str:
+    """Return text for XML, with characters that would not be seen made visible."""
+    return escape(_UNSEEN.sub("\u00b7", _NOT_XML.sub("\ufffd", plain)))
 
 
 def number(value: object) -> float:

@@ -26,6 +26,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
     return f'<div class="scroll" tabindex="0"><table>{top}<tbody>{body}</tbody></table></div>'
 
 
+def folded_table(label: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Render a table of HTML cells that can be unfolded: the figures behind a chart."""
+    shown = table(columns, rows, right)
+    return f'<details class="data"><summary>Table: {text(label)}</summary>{shown}</details>'
+
+
 def cards(found: Iterable[tuple[str, str, str]]) -> str:
     """Render cards of (name, value, detail), which are escaped here."""
     html = "".join(

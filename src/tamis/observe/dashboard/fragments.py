@@ -184,7 +184,7 @@ def _dropped(run: Snapshot) -> str:
     rows = []
     for d in reversed(run.dropped[-_N_DROPPED:]):
         name = d.document or f"{d.path}:{d.offset}"
-        begins = excerpt(d.path, d.offset)[:_EXCERPT_CHARS] if run.shows_documents else ""
+        begins = excerpt(d.path, d.offset)[:_EXCERPT_CHARS] if run.reads_texts else ""
         shown = f'<br/><span class="dim">{text(begins, _EXCERPT_CHARS)}</span>' if begins else ""
         rows.append([time_of_day(d.at), text(d.reason, 60), f"<code>{text(name, 120)}</code>{shown}"])
     return table(["time", "rule", "document"], rows) if rows else ""

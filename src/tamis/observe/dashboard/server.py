@@ -30,6 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 from tamis.observe.charts.passes import CSS as STEPPER_CSS
 from tamis.observe.charts.style import CSS
 from tamis.observe.dashboard.watching import Watcher
+from tamis.observe.report.page import policy as report_policy
 from tamis.observe.serving import AccessGuard
 from tamis.terminal import printable
 
@@ -45,8 +46,9 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-# The report was written into the run directory, which is not trusted: styles only, and no rights at all.
-_REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+# The report was written into the run directory, which is not trusted: styles, exactly the script of reports, and no
+# rights at all.
+_REPORT_POLICY = f"sandbox allow-scripts; {report_policy()}; frame-ancestors 'none'"
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",

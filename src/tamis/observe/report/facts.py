@@ -10,9 +10,10 @@ from tamis.errors import UsageError
 from tamis.formats.input_files.skipped import SkippedEntry
 from tamis.observe.drops import Drop, drops_of
 from tamis.observe.quarantine import QuarantineEntry, read_entries
+from tamis.observe.report.corpus import Corpus, read_corpus
 from tamis.observe.snapshot import Snapshot, SnapshotLimits, read_snapshot
 from tamis.observe.thumbnails.sheet import thumbnail_grids
-from tamis.observe.verdicts import input_paths
+from tamis.observe.verdicts import PlannedRule, input_paths, rules_of
 
 MAX_ENTRIES = 100_000  # quarantine entries looked at
 _EXAMPLES_PER_REASON = 3
@@ -34,17 +35,31 @@ class Facts:
     problems: list[str] = field(default_factory=list)
     skipped_files: list[SkippedEntry] = field(default_factory=list)
     thumbnails: str = ""  # grids of images or clips, as markup
+    rules: list[PlannedRule] = field(default_factory=list)
+    corpus: Corpus = field(default_factory=Corpus)
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether texts of the input may be shown."""
+        return self.run.reads_texts
+
+    @property
+    def text_field(self) -> str:
+        return str(self.run.about.get("text_field") or "text")
 
 
 def gather(folder: Path) -> Facts:
     facts = Facts(folder, read_snapshot(folder, SnapshotLimits(n_points=400, n_moments=150, n_events=150)))
     facts.problems = facts.run.problems
     facts.thumbnails = thumbnail_grids(folder) if facts.run.shows_documents else ""
+    facts.rules = rules_of(folder) or []
+    if facts.run.shows_documents:
+        facts.corpus = read_corpus(folder, lambda: _input_paths(folder, facts.problems))
     manifest = facts.run.manifest
     if manifest is not None:
         facts.ledger, facts.skipped_files = manifest.ledger, manifest.skipped_files
     if facts.ledger is not None:
-        facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems), True)
+        facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems))
     for entry in read_entries(folder / "quarantine", facts.problems):
         facts.n_entries += 1
         if facts.n_entries > MAX_ENTRIES:

@@ -1,113 +1,122 @@
-"""The page itself: its head, and the parts in their order."""
+"""The page itself: its parts in their order, styles, and the one script, which the page does without."""
 
 from __future__ import annotations
 
-import time
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
 
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.passes import CSS as STEPPER_CSS
 from tamis.observe.charts.passes import passes_chart
-from tamis.observe.charts.run_charts import document_cards, peak_card, whole_run_cards
 from tamis.observe.charts.style import CSS
 from tamis.observe.charts.svg import text
-from tamis.observe.charts.tables import alerts_table, cards, events_table, nodes_table
-from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.report import parts
+from tamis.observe.charts.tables import alerts_table, events_table, nodes_table
+from tamis.observe.report import documents, parts, summary
+from tamis.observe.report.decontamination import decontamination
 from tamis.observe.report.facts import Facts
+from tamis.observe.report.passages import passages
+from tamis.observe.report.rules import rules_of_run, rules_section
 from tamis.observe.thumbnails import sheet
 
-MAX_BYTES = 4_800_000  # small enough to be mailed
-_CSS = """
-body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{margin-top:1rem}
-.head p{margin:.25rem 0}#cards{margin-top:1rem}.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}
-.devices{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:.4rem 1.4rem}
-.devices.many{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}td .bar{width:9rem;margin-top:.45rem}
-td p{margin:0 0 .3rem}
-@media (min-width:52rem){.pair{grid-template-columns:repeat(2,minmax(0,1fr))}}@media (max-width:40rem){.cards{
-grid-template-columns:repeat(2,minmax(0,1fr))}}
-@media print{body{background:#fff}section{break-inside:avoid}}
-"""
+MAX_BYTES = 2_000_000  # small enough to be mailed
+_ROOM = 60_000  # of that, for what is not a section
 
 
 def render(facts: Facts) -> str:
-    run = facts.run
-    blocks = [
-        _section("Passes", passes_chart(run.record)),
-        _section("Documents", run_charts.funnel_of(run) + parts.documents(facts)),
-        _section("Dropped", parts.dropped(facts)),
-        _section("Images", facts.thumbnails),
-        _section("Memory against the budget", run_charts.memory_of(run)),
-        _pair(
-            _section("Partition map", run_charts.map_of(run)),
-            _section("Documents per second, by stage", run_charts.throughput_of(run)),
-            _section("Input per second", run_charts.speed_of(run)),
-            _section("Queue and scratch", run_charts.queues_of(run)),
-        ),
-        _section("Nodes", nodes_table(run.nodes)),
-        _section("GPUs", run_charts.gpus_of(run)),
-        _section("Length of documents", run_charts.lengths_of(run)),
-        _section("Scores", parts.scores(facts)),
-        _section("Stages", parts.stages(facts)),
-        _section("Predicted and measured", parts.prediction(facts)),
-        _section("Quarantine", parts.quarantine(facts)),
-        _section("Alerts", alerts_table(run.alerts)),
-        _section("Settings and their reasons", parts.settings(facts)),
-        _section("What the supervisor did", parts.counters(facts)),
-        _section("Last events", events_table(run.events)),
-        _section("Environment", parts.environment()),
+    run, rules = facts.run, rules_of_run(facts)
+    sections = [
+        ("flow", "Flow", summary.flow(facts, rules) + _folded("The ledger: every stage", parts.documents(facts))),
+        ("rules", "Rules", rules_section(facts, rules)),
+        ("duplicates", "Duplicates", documents.duplicates(facts)),
+        ("passages", "Repeated passages", passages(facts)),
+        ("decontamination", "Decontamination", decontamination(facts.run_dir)),
+        ("composition", "Composition", documents.composition(facts)),
+        ("samples", "Samples", documents.samples(facts)),
+        ("images", "Images", facts.thumbnails),
+        ("run", "Run", _run(facts)),
+        ("quarantine", "Quarantine", parts.quarantine(facts)),
+        ("alerts", "Alerts", alerts_table(run.alerts)),
+        ("settings", "Settings and environment", _settings(facts)),
     ]
-    body = "".join([_head(facts), *_bounded(blocks)])
+    present = [(anchor, title, body) for anchor, title, body in _bounded(sections) if body]
+    contents = "".join(f'<li><a href="#{anchor}">{text(title)}</a></li>' for anchor, title, _ in present)
+    shown = "".join(f'<section id="{a}"><h2>{text(title)}</h2>{body}</section>' for a, title, body in present)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width,initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
         f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title>"
-        f"<style>{CSS}{STEPPER_CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
+        f"<style>{CSS}{STEPPER_CSS}{_file('page.css')}{sheet.CSS}</style></head><body>"
+        f'<a class="skip" href="#main">to the report</a><nav aria-label="contents"><ul>{contents}</ul></nav>'
+        f'<main id="main" tabindex="-1">{summary.head(facts, rules)}{shown}</main>'
+        f"<script>{_file('page.js')}</script></body></html>\n"
     )
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{text(title)}</h2>{body}</section>" if body else ""
+@cache
+def policy() -> str:
+    """Return the content security policy of the page: styles, its own images, and exactly its own script."""
+    digest = base64.b64encode(hashlib.sha256(_file("page.js").encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
 
 
-def _pair(*sections: str) -> str:
-    return f'<div class="pair">{"".join(sections)}</div>' if any(sections) else ""
+@cache
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _bounded(sections: list[str]) -> list[str]:
+def _part(title: str, body: str, level: int = 3) -> str:
+    return f"<div><h{level}>{text(title)}</h{level}>{body}</div>" if body else ""
+
+
+def _pair(*found: str) -> str:
+    return f'<div class="pair">{"".join(found)}</div>' if any(found) else ""
+
+
+def _folded(title: str, body: str) -> str:
+    return f'<details class="screen"><summary>{text(title)}</summary>{body}</details>' if body else ""
+
+
+def _run(facts: Facts) -> str:
+    run = facts.run
+    return "".join(
+        [
+            _part("Passes", passes_chart(run.record)),
+            _part("What held this run back", summary.held_back(facts)),
+            _part("Memory against the budget", run_charts.memory_of(run, with_table=True)),
+            _pair(
+                _part("Documents per second, by stage", run_charts.throughput_of(run, with_table=True)),
+                _part("Input per second", run_charts.speed_of(run, with_table=True)),
+                _part("Partition map", run_charts.map_of(run, with_table=True)),
+                _part("Queue and scratch", run_charts.queues_of(run, with_table=True)),
+            ),
+            _part("Nodes", nodes_table(run.nodes)),
+            _part("GPUs", run_charts.gpus_of(run, with_table=True)),
+            _folded("Stages", parts.stages(facts)),
+            _folded("Predicted and measured", parts.prediction(facts)),
+            _folded("What the supervisor did", parts.counters(facts)),
+            _folded("Last events", events_table(run.events)),
+        ]
+    )
+
+
+def _settings(facts: Facts) -> str:
+    scores = _folded("Scores that no rule compares", parts.other_scores(facts))
+    return (
+        _folded("Settings and their reasons", parts.settings(facts))
+        + scores
+        + _folded("Environment", parts.environment())
+    )
+
+
+def _bounded(sections: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Drop the largest parts until the rest can be mailed."""
     sections = list(sections)
-    while sum(len(part.encode("utf-8", "backslashreplace")) for part in sections) > MAX_BYTES:
-        largest = max(range(len(sections)), key=lambda i: len(sections[i]))
-        sections[largest] = (
-            '<section><p class="dim">A part is left out here: it alone would make this page too large.</p></section>'
-        )
+    while sum(len(body.encode("utf-8", "backslashreplace")) for _, _, body in sections) > MAX_BYTES - _ROOM:
+        largest = max(range(len(sections)), key=lambda i: len(sections[i][2]))
+        anchor, title, _ = sections[largest]
+        note = '<p class="dim">This part is left out: it alone would make the page too large.</p>'
+        sections[largest] = (anchor, title, note)
     return sections
-
-
-def _head(facts: Facts) -> str:
-    run, manifest = facts.run, facts.run.manifest
-    status, code = ("not finished", None) if manifest is None else (manifest.status, manifest.exit_code)
-    good = status in ("finished", "sampled") and code == 0
-    path = facts.run_dir.resolve().parent
-    lines = [f"<h1>{text(run.name or path.name)}</h1>"]
-    shown = status if good or code is None else f"{status}, exit code {code}"
-    lines.append(f'<p class="{"good" if good else "bad"}">{text(shown, 200)}</p>')
-    if run.message:
-        lines.append(f'<p class="bad">{text(run.message, 2000)}</p>')
-    lines += [f'<p class="bad">{text(problem, 600)}</p>' for problem in facts.problems]
-    lines += [f'<p class="bad">{text(remark, 600)}</p>' for remark in (manifest.remarks if manifest else [])]
-    lines.append(
-        f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written '
-        f"{time.strftime('%Y-%m-%d %H:%M:%S')}</p>"
-    )
-    return f'<div class="head">{"".join(lines)}</div><div id="cards">{_cards(facts)}</div>'
-
-
-def _cards(facts: Facts) -> str:
-    run, ledger = facts.run, facts.ledger
-    entries = document_cards(run.counts) if run.counts is not None else []
-    if ledger is not None:
-        entries += whole_run_cards(run.record)
-    if run.budget_bytes:
-        entries.append(peak_card(run))
-    return cards([*entries, *gpu_cards(run.about)])

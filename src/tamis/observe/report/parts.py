@@ -10,17 +10,15 @@ import sys
 from collections.abc import Mapping
 
 from tamis.engine.ledger import UNTRACED
-from tamis.hints import command, quoted
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import number, seconds_text, text
 from tamis.observe.charts.tables import bar, settings_table, table
-from tamis.observe.drops import Drop
-from tamis.observe.records import MAX_CHARS, excerpt
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.sizes import format_size
 from tamis.tasks.lineage import NOTE_METRIC
 
 _MAX_ROWS = 200
+_MAX_TOKEN_ROWS = 12
 _RAW_CHARS = 200
 _NAME = 300
 _MEASURED = (
@@ -47,6 +45,7 @@ def documents(facts: Facts) -> str:
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
         counts = {m.removeprefix(NOTE_METRIC): n for m, n in sorted(book.metrics.items()) if m.startswith(NOTE_METRIC)}
         why += [f"{note}: {int(n):,}" for note, n in counts.items()]
+        why += [f"{name}: {int(n):,}" for name, n in _tokens(book.metrics)]
         why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.n_in), _n(book.n_out), _n(sum(book.losses.values())), bar(book.n_out / most, "k2")])
@@ -64,6 +63,12 @@ def documents(facts: Facts) -> str:
     return f"<h3>The ledger</h3>{html}{notes}{skipped_files(facts)}"
 
 
+def _tokens(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the counts of tokens of a stage that made them: of all documents, then by language and source."""
+    parts = sorted(((k, n) for k, n in metrics.items() if k.startswith("tokens ")), key=lambda kn: (-kn[1], kn[0]))
+    return [("tokens", metrics["tokens"]), *parts[:_MAX_TOKEN_ROWS]] if "tokens" in metrics else []
+
+
 def skipped_files(facts: Facts) -> str:
     """Return a table of the files that were at the input's location and were not read."""
     rows = []
@@ -73,37 +78,15 @@ def skipped_files(facts: Facts) -> str:
     return "<h3>Passed over, not read</h3>" + table(["reason", "found", "for example"], rows, (1,)) if rows else ""
 
 
-def dropped(facts: Facts) -> str:
-    if not facts.drops:
-        return ""
-    rows = []
-    for d in facts.drops[:_MAX_ROWS]:
-        stage = f'<br><span class="dim">stage {text(d.stage, _NAME)}</span>' if d.reason != d.stage else ""
-        examples = "".join(_example(d, k, facts.run.shows_documents) for k in range(min(3, len(d.examples))))
-        rows.append(
-            [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
-        )
-    n = len(facts.drops)
-    more = f'<p class="dim">The first {_MAX_ROWS} of {n:,} rules.</p>' if n > _MAX_ROWS else ""
-    asked = text(command("why", facts.run_dir.resolve().parent, "DOCUMENT"), 400)
-    note = f'<p class="dim">Why one of them went: <code>{asked}</code></p>'
-    return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
-
-
-def _example(drop: Drop, k: int, shows_text: bool) -> str:
-    """Return a dropped document by name, with the beginning of its text if that can be read at once."""
-    begins = excerpt(*drop.places[k]) if shows_text and k < len(drop.places) else ""
-    shown = f'<br><span class="dim">{text(begins, MAX_CHARS)}</span>' if begins else ""
-    return f"<p><code>{text(quoted(drop.examples[k]), _NAME)}</code>{shown}</p>"
-
-
-def scores(facts: Facts) -> str:
-    charts = run_charts.scores_of(facts.run)
+def other_scores(facts: Facts) -> str:
+    """Return the distributions of scores that no rule compares with a limit."""
+    compared = {(r.stage, r.score) for r in facts.rules} | {(r.stage, run_charts.SIMILARITY) for r in facts.rules}
+    charts = run_charts.scores_of(facts.run, compared)
     if not charts:
         return ""
     drawn = "".join(f"<div><h3>{text(name)}</h3>{chart}</div>" for name, chart in charts)
-    note = "The area of a bar is the number of documents; a line is a limit of a rule."
-    if n := run_charts.count_hidden_scores(facts.run):
+    note = "The area of a bar is the number of documents."
+    if n := run_charts.count_hidden_scores(facts.run, compared):
         note += f" {n:,} more scores are recorded in manifest.json."
     return f'<p class="dim">{note}</p><div class="devices many">{drawn}</div>'
 

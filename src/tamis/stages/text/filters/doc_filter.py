@@ -63,6 +63,12 @@ class DocumentFilter(ABC):
         return self._name or type(self).__name__
 
     @property
+    def meaning(self) -> str:
+        """What the score is, in words: the first sentence of the docstring."""
+        own = type(self).__doc__ or ""
+        return "" if own.startswith(f"{type(self).__name__}(") else own.strip().partition("\n")[0][:300]
+
+    @property
     def statistics(self) -> tuple[str, ...]:
         """Names of the text statistics that `score_from` needs; empty for filters that read the text."""
         return ()
@@ -224,6 +230,10 @@ class StatisticFilter(KernelFilter):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._name = self.label
+
+    @property
+    def meaning(self) -> str:
+        return ", divided by ".join(name.replace("_", " ") for name in self.statistics)
 
     @property
     def statistics(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis import _deep_paths
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -249,3 +250,6 @@ def _probability(score: Any) -> float | None:
         return float(str(score)[1:40].partition(",")[0])
     except ValueError:
         return None
+
+
+_deep_paths.register(__name__)

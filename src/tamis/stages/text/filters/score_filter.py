@@ -382,7 +382,7 @@ def _rules(filters: Any, inverts: Any) -> list[DropRule]:
     for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
         name = _inverted(reason, invert)
         if isinstance(one, DocumentFilter):
-            rules.append(DropRule(name, reason, one.thresholds(), *one.bounds(), invert, one.in_recipe))
+            rules.append(DropRule(name, reason, one.thresholds(), *one.bounds(), invert, one.in_recipe, one.meaning))
         else:
             rules.append(DropRule(name, reason, {}, inverted=invert))
     return rules

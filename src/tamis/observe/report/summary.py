@@ -1,0 +1,140 @@
+"""The head of the report: the verdict in one sentence, what needs attention, six figures, and where documents went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tamis.observe.bottleneck import findings, time_shares
+from tamis.observe.charts import run_charts
+from tamis.observe.charts.svg import seconds_text, text
+from tamis.observe.charts.tables import bar, cards, table
+from tamis.observe.gpu_figures import gpu_cards
+from tamis.observe.report.corpus import Group, groups_of
+from tamis.observe.report.facts import Facts
+from tamis.observe.report.rules import RuleFacts, top_rule
+
+_FAR = 3.0  # a group is named if its kept share is so many times below that of all
+_MIN_GROUP = 20  # documents of the sample
+_MAX_NAMED = 3
+
+
+def head(facts: Facts, rules: Sequence[RuleFacts]) -> str:
+    """Return the title, the verdict and the figures."""
+    run, manifest = facts.run, facts.run.manifest
+    status, code = ("not finished", None) if manifest is None else (manifest.status, manifest.exit_code)
+    good = status in ("finished", "sampled") and code == 0
+    path = facts.run_dir.resolve().parent
+    shown = status if good or code is None else f"{status}, exit code {code}"
+    lines = [
+        f'<h1>{text(run.name or path.name)} <small class="{"good" if good else "bad"}">{text(shown, 200)}</small></h1>'
+    ]
+    if sentence := verdict(facts, rules):
+        lines.append(f'<p class="verdict">{sentence}</p>')
+    if run.message:
+        lines.append(f'<p class="callout bad">{text(run.message, 2000)}</p>')
+    remarks = manifest.remarks if manifest is not None else []
+    lines += [f'<p class="callout">{text(line, 600)}</p>' for line in [*remarks, *callouts(facts)]]
+    lines += [f'<p class="callout bad">{text(problem, 600)}</p>' for problem in facts.problems]
+    lines.append(
+        f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written '
+        f"{time.strftime('%Y-%m-%d %H:%M:%S')}</p>"
+    )
+    return f'<header class="head">{"".join(lines)}<div id="cards">{_cards(facts)}</div></header>'
+
+
+def verdict(facts: Facts, rules: Sequence[RuleFacts]) -> str:
+    """Return what the run did to its corpus, in one sentence of HTML; "" while nothing is known."""
+    counts = facts.run.counts
+    if counts is None or not counts.records:
+        return ""
+    n = counts.records + counts.added
+    kept = f"<b>{counts.written / n:.1%}</b> of {n:,} documents were kept" if n > 0 else "No documents were kept"
+    if counts.not_sampled:
+        kept += f" ({counts.not_sampled:,} are not in this sample)"
+    top = top_rule(rules)
+    if top is None or not counts.dropped:
+        return f"{kept}; no rule dropped any." if not counts.dropped else f"{kept}."
+    if top.stage in facts.run.duplicate_stages and top.documents == counts.dropped:
+        return f'{kept}; <a href="#{top.anchor}"><b>{counts.dropped:,}</b></a> were removed as duplicates.'
+    share = min(top.documents / counts.dropped, 1.0)
+    of = "those dropped" if counts.dropped > 1 else "the one dropped"
+    return f'{kept}; <a href="#{top.anchor}">{text(top.name)}</a> took <b>{share:.0%}</b> of {of}.'
+
+
+def callouts(facts: Facts) -> list[str]:
+    """Return what needs attention, as sentences."""
+    counts, lines = facts.run.counts, []
+    if counts is not None and counts.quarantined:
+        share = counts.quarantined / max(counts.records, 1)
+        lines.append(f"{counts.quarantined:,} documents ({share:.2%}) could not be processed: see Quarantine.")
+    samples = facts.corpus.everywhere
+    if samples and (overall := sum(s.outcome != "dropped" for s in samples) / len(samples)) > 0:
+        for title, groups in groups_of(facts.corpus).items():
+            low = [g for g in groups if _is_far_below(g, overall)] if title != "length" else []
+            if low:
+                names = ", ".join(f"{g.name} {g.kept_share:.0%}" for g in low[:_MAX_NAMED])
+                lines.append(f"Far fewer documents are kept of {title} {names}, against {overall:.0%} of all.")
+    if problems := [f for f in findings(facts.run) if f.weight > 0]:
+        lines.append(f"What held the run back: {problems[0].cause} ({problems[0].proof}).")
+    return lines
+
+
+def _is_far_below(group: Group, overall: float) -> bool:
+    return group.n >= _MIN_GROUP and group.interval(False)[1] < overall and group.kept_share * _FAR < overall
+
+
+def _cards(facts: Facts) -> str:
+    """Return six figures of the whole run, and more where there is more: quarantine, samples, GPUs."""
+    run = facts.run
+    entries = run_charts.document_cards(run.counts) if run.counts is not None else []
+    if run.counts is not None and not run.counts.quarantined:
+        entries = [entry for entry in entries if entry[0] != "quarantined"]
+    if facts.ledger is not None:
+        entries += run_charts.whole_run_cards(run.record)
+    if run.budget_bytes:
+        entries.append(run_charts.peak_card(run))
+    has_gpus = run.gpus or "gpu" in run.about
+    return cards([*entries, *gpu_cards(run.about)] if has_gpus else entries)
+
+
+def flow(facts: Facts, rules: Sequence[RuleFacts]) -> str:
+    """Return where documents and bytes went, from the input to what was kept; each rule leads to its section."""
+    anchors = {(r.stage, r.name): r.anchor for r in rules if r.documents}
+
+    def link(stage: str, rule: str) -> str:
+        return anchors.get((stage, rule), "")
+
+    documents = run_charts.funnel_of(facts.run, link)
+    size = run_charts.bytes_funnel_of(facts.run, link)
+    if not size:
+        return documents
+    return (
+        '<div class="tabs"><input type="radio" name="flow" id="flow-documents" checked><label for="flow-documents">'
+        'documents</label><input type="radio" name="flow" id="flow-bytes"><label for="flow-bytes">bytes</label>'
+        f'<div class="tab">{documents}</div><div class="tab">{size}</div></div>'
+    )
+
+
+def held_back(facts: Facts) -> str:
+    """Return where the time of the workers went, and causes with proof and remedy."""
+    run = facts.run
+    shares = time_shares(run)
+    html = ""
+    if shares is not None and shares.all_s:
+        rows = [
+            [name, seconds_text(round(s, 1)), f"{s / shares.all_s:.0%}", bar(s / shares.all_s)]
+            for name, s in (
+                ("computing in stages", shares.computing_s),
+                ("waiting in stages, for files or devices", shares.waiting_s),
+                ("between stages: starting, reading, writing, idle", shares.between_s),
+            )
+        ]
+        html += table(["time of all workers", "", "", ""], rows, (1, 2))
+    found = findings(run)
+    rows = [[text(f.cause), text(f.proof, 300), text(f.remedy, 300)] for f in found]
+    if rows:
+        html += table(["cause", "proof", "what to change"], rows)
+    elif html:
+        html += '<p class="dim">Nothing stands out, or the run was too short to tell.</p>'
+    return html
