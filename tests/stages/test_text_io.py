@@ -31,7 +31,7 @@ def test_a_reader_is_a_partitioning_and_a_reading_stage() -> None:
     )
     assert (reading.name, reading.fields, reading.formats) == ("jsonl_reader", ["text"], ("jsonl",))  # type: ignore[attr-defined]
     assert ParquetReader("in/").decompose()[1].formats == ("parquet",)  # type: ignore[attr-defined]
-    assert DocumentReader("in/").decompose()[1].formats == ("jsonl", "parquet", "arrow")  # type: ignore[attr-defined]
+    assert DocumentReader("in/").decompose()[1].formats == ("jsonl", "parquet", "arrow", "warc")  # type: ignore[attr-defined]
 
 
 def test_readers_and_writers_at_every_path_that_users_know() -> None:
