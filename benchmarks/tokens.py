@@ -6,7 +6,7 @@ Documents are those of data.py. Vocabularies of 32k, 128k and 200k tokens are tr
 library, with the expressions of GPT-2, Llama 3, Qwen 2 and o200k. Each is encoded by the kernels (half of the
 documents), and by the library with one thread, with all, and by tiktoken (2 MB): best of three rounds that take turns.
 MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB are compared. Then
-`tamis tokenize` runs as users run it, on the documents once and five times over: its peak and its speed.
+`tamis tokenize` runs as users run it, on the documents once and ten times over: its peak and its speed.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def command(quick: bool) -> None:
     library = trained(texts[:4000], patterns.CL100K, 32_000 if quick else 128_000, {})
     library.save(str(work / "tok/tokenizer.json"))
     (work / "tok/tokenizer_config.json").write_text(json.dumps({"eos_token": SPECIAL}))
-    for copies in (1,) if quick else (1, 5):
+    for copies in (1,) if quick else (1, 10):
         (work / f"in{copies}").mkdir()
         for k in range(copies):
             for part in data.base():
