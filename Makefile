@@ -12,6 +12,7 @@
 #   make bench-text    filters against their peers
 #   make bench-tokens  token ids beside the libraries tokenizers and tiktoken
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
+#   make bench-substring repeated passages: beside a suffix array, memory, scratch
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
@@ -23,6 +24,7 @@
 #   make bench-budget  peaks of every kind of job under three budgets, seen from outside
 #   make bench-cluster executors on a Ray cluster of one node: throughput, start, memory, 20 kills
 #   make bench-stores  1 GB out of an S3 server on loopback, beside boto3's own parallel reads
+#   make bench-web     WARC to text beside a bare loop, peaks, kills, hostile files, URL rules beside datatrove's
 #   make bench-start   what installing and starting take
 #   make golden        outputs and speed of this tree beside those of an earlier commit (BASE=rev, PAIRS=n)
 #   make codebase      figures about the source tree
@@ -53,7 +55,26 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots core venv demo test test-failed lint format golden codebase wheel release clean
+.PHONY: torture torture-simulation torture-kills-long
+.PHONY: bench-budget
+.PHONY: bench-cluster
+.PHONY: bench-curate
+.PHONY: bench-dedup
+.PHONY: bench-engine
+.PHONY: bench-gpu
+.PHONY: bench-images
+.PHONY: bench-langid
+.PHONY: bench-models
+.PHONY: bench-observe
+.PHONY: bench-plan
+.PHONY: bench-start
+.PHONY: bench-stores
+.PHONY: bench-substring
+.PHONY: bench-text
+.PHONY: bench-tokens
+.PHONY: bench-video
+.PHONY: bench-web
 
 core: $(CORE)
 venv: $(STAMP)
@@ -109,6 +130,9 @@ bench-tokens: $(STAMP)
 bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py
 
+bench-substring: $(STAMP)
+	@$(BIN)/python benchmarks/substring.py
+
 bench-curate: $(STAMP)
 	@$(BIN)/python benchmarks/curate.py
 
@@ -125,6 +149,9 @@ bench-start: $(STAMP)
 
 bench-stores: $(STAMP)
 	@$(BIN)/python benchmarks/stores.py --write
+
+bench-web: $(STAMP)
+	@$(BIN)/python benchmarks/web.py --write
 
 bench-budget: $(STAMP)
 	@$(BIN)/python benchmarks/budget.py

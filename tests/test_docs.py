@@ -145,8 +145,9 @@ def test_every_example_is_tested() -> None:
     assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == sorted(EXAMPLES)
 
 
-# Others are for images (tests/cli/test_images.py) and videos (tests/stages/video).
-OTHERS = ("images-", "video-")
+# Others are for images (tests/cli/test_images.py), videos (tests/stages/video) and crawls
+# (tests/curation/test_web_preset.py).
+OTHERS = ("images-", "video-", "fineweb")
 SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yaml") if not p.stem.startswith(OTHERS))
 
 

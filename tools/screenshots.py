@@ -400,8 +400,9 @@ TERMINALS: dict[str, tuple[tuple[str, ...], str, int]] = {
 }
 PAGES = {
     "report": ("report", "", 900),
-    "report-memory": ("report", "memory", 800),
-    "report-funnel": ("report", "documents", 800),
+    "report-memory": ("report", "Run", 900),
+    "report-funnel": ("report", "Flow", 900),
+    "report-rules": ("report", "Rules", 1000),
     "report-images": ("images", "Kept", 700),
     "dashboard": ("dashboard", "", 1000),
 }

@@ -21,13 +21,15 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+import tamis
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates, packer
 from tamis.curation import output as output_module
-from tamis.curation.card import make_card
+from tamis.curation.card import Origin, Split, make_card
 from tamis.curation.state import OutputFiles, PackTask, packed_file
 from tamis.curation.writing import make_writing, parse_split
-from tamis.engine.ledger import Ledger
+from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.schema import RecordedRule
 from tamis.errors import RunConflict, UsageError
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.fasttext import LanguageFilter
@@ -118,8 +120,13 @@ def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
         'path: "train-*.parquet"',
         "120 documents, ",
         "characters of text",
+        f"curated with Tamis {tamis.__version__}",
+        'load_dataset("path/of/this/folder", split="train")',
+        f"- `{source}`",
+        '"license": "..."',
     ):
         assert part in card
+    assert text(3, 60)[:30] not in card  # no text of a document
     run(source, out, fresh=True, card=False)
     assert not list(out.glob("train-*"))
     assert not (out / "README.md").exists()
@@ -294,3 +301,25 @@ def test_scores_of_rules_before_a_deduplication_have_distributions(tmp_path: Pat
     later = scores("both", [rule(), ExactDuplicates(), ScoreFilter(WordCountFilter(min_words=50)), FuzzyDuplicates()])
     assert later[:1] == alone
     assert len(later) == 2
+
+
+def test_a_card_folds_rules_that_dropped_nothing_and_stays_one_page_with_hostile_names() -> None:
+    ledger = Ledger()
+    ledger.records.add(100, 1)
+    ledger.written.add(60, 1)
+    describe, quality = StageBook("describe"), StageBook("quality")
+    describe.count({"field=```\n# owned": 60, "characters": 240_000})
+    quality.drop("short", 40, 1)
+    ledger.stages = [quality, describe]
+    rules = [RecordedRule("quality", name, limits={"minimum": 3}) for name in ("short", "long", "odd")]
+    origin = Origin(["in/`x`"], "tamis curate in out --preset web", "0.1.0", {"text": "text", "n": "number", "```": ""})
+    card = make_card("name", ledger, rules, [Split("train", "part-*", 60, 1000)], None, origin=origin)
+    assert "60 of 100 documents (60.0%), curated with Tamis 0.1.0. About 60,000 tokens" in card
+    assert "| quality | short | minimum 3 | 40 |" in card
+    assert "<summary>2 rules that dropped nothing</summary>" in card
+    assert "tamis curate in out --preset web" in card
+    assert "\n# owned" not in card
+    fences = [line for line in card.splitlines() if line.startswith("```")]
+    assert fences == ["```text", "```", "```python", "```", "```json", "```", "```sh", "```"]
+    (bar,) = [line for line in card.splitlines() if line.startswith("written")]
+    assert bar.count("█") == 24

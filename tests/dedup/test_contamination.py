@@ -165,6 +165,13 @@ def test_a_report_changes_nothing(planted: Path) -> None:
     assert result.summary["n_duplicates"] == 256
     assert result.run is None
     assert not list((planted / "out").glob("*.jsonl"))
+    (path, offset) = next(
+        (f, at)
+        for f in sorted((planted / "in").glob("*.jsonl"))
+        if (at := f.read_bytes().find(b'{"id": "case 3"')) >= 0
+    )
+    why = command.tamis("why", str(planted / "out"), f"{path}:{offset}")
+    assert "quiz quiz.jsonl:3: a run of 45 words, 100% of the n-grams of the item" in why.stdout
     kept = Curation(
         [Decontaminate(against=str(planted / "evals"), action="report")],
         str(planted / "in"),
@@ -275,6 +282,8 @@ def test_the_command_and_why(planted: Path) -> None:
     )
     item = json.loads((planted / "evals" / "quiz.jsonl").read_text().splitlines()[3])["question"]
     assert verdict["value"]["text"].casefold() == item
+    shown = command.tamis("why", str(planted / "out"), "case 3").stdout
+    assert "set:       quiz, item quiz.jsonl:3\n  shared:    a run of 45 words, 100% of" in shown
     assert "finished earlier" in command.tamis("decontaminate", *arguments, "-q").stdout
 
 

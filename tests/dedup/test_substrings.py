@@ -307,7 +307,7 @@ def test_workers_budgets_blocks_and_formats_change_nothing(tmp_path: Path) -> No
         )
         workflow.run(LocalExecutor(), memory=memory, workers=workers)
         assert read(tmp_path / str(k)) == wanted
-    tables = [pq.read_table(tmp_path / str(k) / "_tamis" / "duplicates") for k in range(3)]
+    tables = [pq.read_table(tmp_path / str(k) / "_tamis" / "duplicates" / "part-00000.parquet") for k in range(3)]
     assert tables[0].equals(tables[1])
     assert tables[0].equals(tables[2])
     (tmp_path / "gz").mkdir()
@@ -446,6 +446,68 @@ def test_why_says_which_passage_and_where_its_first_copy_is(tmp_path: Path) -> N
     assert counted[-1] == dropped[-1]
 
 
+def test_the_report_shows_the_most_frequent_passages(tmp_path: Path) -> None:
+    passage = "a passage <b>that is</b> in all of these texts"
+    run(write(tmp_path / "in", [f"{k}-{passage}={k}" for k in range(5)], 1), tmp_path / "out")
+    page = (tmp_path / "out" / "_tamis" / "report.html").read_text()
+    section = page.partition('<section id="passages">')[2].partition("</section>")[0]
+    assert "<td>5</td>" in section.replace(' class="n"', "").replace(' class="right"', "")
+    assert f"{tmp_path}/in/0.jsonl:0</code>, byte 1" in section
+    assert "-a passage &lt;b&gt;that is&lt;/b&gt; in all" in section
+    frequent = tmp_path / "out" / "_tamis" / "duplicates" / "most-frequent.json"
+    for damage in ("[1, {}]", '{"a": 1}', "[", '[{"path": 7, "offset": "x", "start": -1}]'):
+        frequent.write_text(damage)
+        assert CliRunner().invoke(app, ["report", str(tmp_path / "out")]).exit_code == 0
+
+
+def test_a_run_resumes_with_other_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The selections are gone by then: the first pass is done again, and the same passages go."""
+    from tamis.dedup.substrings import procedure
+
+    texts = documents(150, 4)
+    source = write(tmp_path / "in", texts)
+    original = procedure.run_key_pass
+    called: list[str] = []
+
+    def stopped(workflow: Any, name: str, stage: Any) -> list[str]:
+        called.append(name)
+        if called.count("texts") == 1 and name == "texts":
+            raise KeyboardInterrupt
+        return original(workflow, name, stage)
+
+    monkeypatch.setattr(procedure, "run_key_pass", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "out", memory="400MB")
+    assert not list((tmp_path / "out" / "_tamis" / "dedup" / "keys-0").glob("*.arrow"))
+    run(source, tmp_path / "out", memory="600MB")
+    assert called == ["keys-0", "texts", "keys-0", "texts"]
+    assert read(tmp_path / "out") == expected_output(texts, 24)
+
+
+def test_shards_are_merged(tmp_path: Path) -> None:
+    texts = documents(150, 6)
+    source = write(tmp_path / "in", texts, 4)
+    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "24", "--memory", "512MB"]
+    for shard in ("0/2", "1/2"):
+        done = CliRunner().invoke(app, [*words, "--shard", shard, "--quiet"])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, [*words, "--merge", "--quiet", "--max-source-loss", "100%"])
+    assert done.exit_code == 0, done.output
+    assert read(tmp_path / "out") == expected_output(texts, 24)
+
+
+def test_the_plan_of_a_run(tmp_path: Path) -> None:
+    texts = ["".join(random.Random(k).choices("abcdefgh ", k=4000)) for k in range(200)]
+    source = write(tmp_path / "in", texts)
+    words = ["plan", "dedup", "substrings", str(source), "--set", "min_bytes=200", "--memory", "512MB"]
+    plan = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert plan["n_key_passes"] + plan["n_other_passes"] == 3
+    result = run(source, tmp_path / "out", min_bytes=200)
+    assert result.scratch_bytes / 2 < plan["scratch_bytes"] < result.scratch_bytes * 2
+    imagined = CliRunner().invoke(app, ["plan", "dedup", "substrings", "--dataset-bytes", "1TB", "--memory", "8GB"])
+    assert imagined.exit_code == 0, imagined.output
+
+
 def test_a_step_of_a_curation(tmp_path: Path) -> None:
     """Passages are compared as the steps before it leave the texts, and later steps see what is left of them."""
     texts = [*documents(120, 3), "zz", "zz"]
@@ -456,6 +518,10 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
         "  - repeated_passages: {min_bytes: 24, max_source_loss: 1}\n  - text\n"
     )
     words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "512MB", "--quiet"]
+    planned = CliRunner().invoke(
+        app, ["plan", str(recipe), "--set", f"input={source}", "--set", f"output={tmp_path}/x"]
+    )
+    assert "texts for cut_repeated_passages" in planned.output
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0, told.output
     seen: dict[str, int] = {}
@@ -466,7 +532,8 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
     kept = [(unique[record["id"]], record["text"]) for record in wanted if str(record["text"]).strip()]
     assert [(record["id"], record["text"]) for record in read(tmp_path / "out")] == kept
     tables = [path.name for path in sorted((tmp_path / "out" / "_tamis" / "duplicates").glob("cut_*"))]
-    assert tables == ["cut_repeated_passages-most-frequent.parquet", "cut_repeated_passages-part-00000.parquet"]
+    names = ["most-frequent.json", "most-frequent.parquet", "part-00000.parquet"]
+    assert tables == [f"cut_repeated_passages-{name}" for name in names]
     with pytest.raises(UsageError, match="leave the step out"):
         RepeatedPassages(remove="nothing")
 

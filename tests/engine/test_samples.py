@@ -42,7 +42,7 @@ def test_the_choice_depends_on_the_documents_alone() -> None:
         mixed = [*documents, *random.Random(seed).sample(documents, 1000)]
         random.Random(seed).shuffle(mixed)
         assert select(mixed).samples() == expected
-    assert len(expected) <= 1500 + 80 + 5 * 6
+    assert len(expected) <= 600 + 80 + 5 * 6
 
 
 def test_three_of_a_rule_and_the_three_nearest_to_its_limit() -> None:

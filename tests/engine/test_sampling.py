@@ -70,7 +70,7 @@ def shown(selection: SampleSelection) -> list[Sample]:
 
 def test_what_is_chosen_and_what_is_stored_of_it(selection: SampleSelection) -> None:
     assert {s.outcome for s in shown(selection)} == set(Outcome)
-    assert len(selection.of_role("all")) == 1500
+    assert len(selection.of_role("all")) == 600
     assert len(selection.of_role(Outcome.KEPT)) == len(selection.of_role(Outcome.DROPPED)) == 80
     (short, lines, numbers) = sorted(
         selection.rules,

@@ -20,6 +20,7 @@ from tamis.observe.metrics.run_metrics import RunMetrics
 from tamis.sizes import format_size
 from tests.support.command import SRC, Told, tamis
 from tests.support.made_documents import edited, text
+from tests.support.sample_images import jpeg
 
 RECIPE = """
 name: mine
@@ -56,6 +57,12 @@ def command_of(kind: str, source: Path, output: Path) -> list[Any]:
         recipe = source.parent / "mine.yaml"
         recipe.write_text(RECIPE)
         return ["curate", source, output, "--preset", recipe]
+    if kind == "images":
+        images = source.parent / "images"
+        images.mkdir(exist_ok=True)
+        for i in range(12):
+            (images / f"{i}.jpg").write_bytes(jpeg(i % 10, 96 if i % 4 else 32, 96))
+        return ["images", images, output]
     if kind == "filter":
         return ["filter", "gopher", source, output]
     return ["dedup", kind, source, output]
@@ -109,7 +116,7 @@ def check_surfaces(output: Path, said: Told) -> None:
     assert shown["written"] == (counts.written, counts.written)
 
 
-@pytest.mark.parametrize("kind", ["filter", "exact", "fuzzy", "lines", "curate"])
+@pytest.mark.parametrize("kind", ["filter", "exact", "fuzzy", "lines", "curate", "images"])
 def test_every_place_shows_the_whole_run(kind: str, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     said = tamis(*command_of(kind, source, output), "--memory", "500MB", "--workers", "2")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 Spans = list[list[tuple[int, int]]]
+Words = npt.NDArray[np.int64]
 
 
 def spans_of(covered: Sequence[bool]) -> list[tuple[int, int]]:
@@ -45,34 +47,34 @@ def removed_spans(documents: Sequence[bytes], length: int, keep: str = "first") 
     return [spans_of(covered) for covered in gone]
 
 
-def removed_by_suffix_array(documents: Sequence[bytes], length: int, keep: str, sort: object = None) -> Spans:
-    """`removed_spans`, from a suffix array over all documents: for texts of some size.
-
-    `sort`: returns the suffix array of bytes; by default one that doubles prefixes.
-    """
+def removed_by_suffix_array(documents: Sequence[bytes], length: int, keep: str) -> Spans:
+    """`removed_spans`, from a suffix array over all documents: for texts of some size."""
     text = np.frombuffer(b"".join(documents), np.uint8)
     sizes = np.array([len(document) for document in documents], np.int64)
+    order = _doubled(text)
+    return spans_of_suffix_array(order, _common(text, order) >= length, sizes, length, keep)
+
+
+def spans_of_suffix_array(order: Words, is_equal: np.ndarray, sizes: Words, length: int, keep: str) -> Spans:
+    """Return the spans of documents of these sizes, of which `order` is the suffix array of all, one after the other.
+
+    `is_equal`: whether a suffix shares `length` bytes with the one before it. Classes are runs of such suffixes, those
+    that begin too near the end of their document left out.
+    """
     ends = np.cumsum(sizes)
-    left = np.repeat(ends, sizes) - np.arange(len(text))  # bytes up to the end of the document
-    order = _doubled(text) if sort is None else np.asarray(sort(text.tobytes()), np.int64)  # type: ignore[operator]
-    equal = _common(text, order) >= length
-    return _spans_from(order, equal, left, ends - sizes, ends, length, keep)
-
-
-def _spans_from(order, equal, left, starts, ends, length, keep):  # type: ignore[no-untyped-def]
-    """Classes are runs of suffixes that share `length` bytes, those too near the end of their document left out."""
-    run = np.cumsum(~equal)  # suffixes of one class have one number
+    n = int(ends[-1]) if len(ends) else 0
+    left = np.repeat(ends, sizes) - np.arange(n)  # bytes up to the end of the document
+    run = np.cumsum(~is_equal)
     inside = left[order] >= length
     order, run = order[inside], run[inside]
-    first = np.full(int(run.max()) + 1 if len(run) else 1, len(left), np.int64)
+    first = np.full(int(run.max()) + 1 if len(run) else 1, n, np.int64)
     np.minimum.at(first, run, order)
     repeated = np.bincount(run, minlength=len(first)) > 1
-    mine = repeated[run]
-    covered = _covered(order[mine], length, len(left))
+    covered = _covered(order[repeated[run]], length, n)
     if keep == "first":
-        covered &= ~_covered(first[repeated], length, len(left))
+        covered &= ~_covered(first[repeated], length, n)
     found = []
-    for a, b in zip(starts.tolist(), ends.tolist(), strict=True):
+    for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True):
         edges = np.flatnonzero(np.diff(np.concatenate([[False], covered[a:b], [False]]).astype(np.int8)))
         found.append(list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)))
     return found

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tamis._lazy import pc
@@ -19,7 +19,10 @@ from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
 LICENCE_FIELDS = ("license", "licence", "license_type")
-CHARS, LICENCE, LANGUAGE = "characters", "licence", "language"
+CHARS, LICENCE, LANGUAGE, FIELD = "characters", "licence", "language", "field"
+_CHARS_PER_TOKEN = 4  # of English text with current vocabularies
+_BAR, _BAR_CHARS, _MAX_BARS = "█", 40, 24
+_PLACEHOLDERS: dict[str, Any] = {"number": 0, "boolean": True, "list": [], "object": {}}
 _MAX_CHARS = 60
 _MAX_VALUES = 100
 DESCRIBE = "describe"  # the name of the stage that counts for the card
@@ -56,6 +59,16 @@ class TokensOnCard:
     is_loaded: bool
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a data set comes from. `command`: that makes it again, "" if a program made it; `version`: of Tamis."""
+
+    sources: Sequence[str] = ()
+    command: str = ""
+    version: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)  # of the first document: names and types
+
+
 def make_card(
     name: str,
     ledger: Any,
@@ -65,19 +78,22 @@ def make_card(
     duplicate_labels: Collection[str] = (),
     remarks: Sequence[str] = (),
     tokens: TokensOnCard | None = None,
+    origin: Origin | None = None,
 ) -> str:
-    """Return the text of the card.
+    """Return the text of the card. It contains no text of any document.
 
     `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
     duplicates; `remarks`: sentences on steps that were left out; `tokens`: of an output of token ids.
     """
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == DESCRIBE), {})
+    origin = origin or Origin()
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
     loaded = splits if tokens is None or tokens.is_loaded else []
     lines = ["---", *_head(name, codes, licences, ledger.written.n, loaded), "---", MARK, f"# {_plain(name)}", ""]
     n_duplicates = sum(t.n for b in ledger.stages if b.name in duplicate_labels for t in b.dropped.values())
+    lines += [_introduction(ledger, metrics, origin), ""]
     lines += [
         "| documents | |",
         "|---|---|",
@@ -87,22 +103,23 @@ def make_card(
         f"| in quarantine | {ledger.quarantined.n:,} |",
         f"| **written** | **{ledger.written.n:,}** |",
         "",
+        *_chart(ledger),
     ]
+    lines += _use(loaded, _fields(metrics, origin))
     kind = "documents" if tokens is None or tokens.sequence_length is None else "sequences"
     lines += ["## Files", "", f"| split | {kind} | size |", "|---|---|---|"]
     lines += [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
     if tokens is not None:
         lines += ["", "## Tokens", "", *_tokens(ledger, tokens)]
-    lines += [
-        "",
-        "## Rules",
-        "",
-        "| step | rule | limits | documents dropped |",
-        "|---|---|---|---|",
-        *_rules(ledger, rules),
-        "",
-        *(f"{remark}.\n" for remark in remarks),
-    ]
+    if origin.sources:
+        lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in origin.sources[:_MAX_VALUES])]
+    active, idle = _rules(ledger, rules)
+    lines += ["", "## Rules", ""]
+    lines += ["| step | rule | limits | documents dropped |", "|---|---|---|---|", *active, ""] if active else []
+    if idle:
+        head = f"<details><summary>{len(idle):,} rules that dropped nothing</summary>"
+        lines += [head, "", "| step | rule | limits |", "|---|---|---|", *idle, "", "</details>", ""]
+    lines += [f"{remark}.\n" for remark in remarks]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
     for title, counts in (("Languages", languages), ("Licences", licences)):
         if counts:
@@ -112,7 +129,63 @@ def make_card(
             lines += [f"## {title}", "", f"| {title.lower()[:-1]} | documents |", "|---|---|", *rows, ""]
     if not licences:
         lines += ["## Licences", "", "No document names a licence (fields `license`, `licence`, `license_type`).", ""]
+    if origin.command:
+        lines += ["## Make it again", "", "```sh", _code(origin.command), "```", ""]
     return "\n".join(lines)
+
+
+def _introduction(ledger: Any, metrics: Mapping[str, float], origin: Origin) -> str:
+    """Return what the data set is, in a sentence."""
+    n = ledger.records.n
+    share = f" ({ledger.written.n / n:.1%})" if n else ""
+    by = f" with Tamis {origin.version}" if origin.version else ""
+    sentence = f"{ledger.written.n:,} of {n:,} documents{share}, curated{by}."
+    if chars := int(metrics.get(CHARS, 0)):
+        sentence += f" About {round(chars / _CHARS_PER_TOKEN, -3):,.0f} tokens, at {_CHARS_PER_TOKEN} characters each."
+    return sentence
+
+
+def _chart(ledger: Any) -> list[str]:
+    """Return a bar for the documents that each stage left, as text that every viewer shows."""
+    steps = [("read", ledger.records.n)]
+    left = ledger.records.n
+    for book in ledger.stages:
+        if n := sum(t.n for t in book.dropped.values()):
+            left -= n
+            steps.append((book.name, max(left, 0)))
+    steps.append(("written", ledger.written.n))
+    most = max(n for _, n in steps)
+    if not most or len(steps) < 3:
+        return []
+    width = min(max(len(name) for name, _ in steps[:_MAX_BARS]), 40)
+    rows = [f"{_code(name)[:width]:<{width}}  {n:>12,}  {_BAR * round(_BAR_CHARS * n / most)}" for name, n in steps]
+    rows = [*rows[: _MAX_BARS - 1], rows[-1]] if len(rows) > _MAX_BARS else rows
+    return ["Documents left by each step:", "", "```text", *(row.rstrip() for row in rows), "```", ""]
+
+
+def _use(splits: Sequence[Split], fields: Mapping[str, str]) -> list[str]:
+    """Return how to load the data set, and the fields of a document, without the values of any."""
+    if not splits:
+        return []
+    lines = ["## Use", "", "```python", "from datasets import load_dataset", ""]
+    lines += [f'documents = load_dataset("path/of/this/folder", split="{_code(splits[0].name)}")', "```", ""]
+    if fields:
+        example = {name: _PLACEHOLDERS.get(kind, "...") for name, kind in fields.items()}
+        shown = json.dumps(example, ensure_ascii=False, indent=1).replace("`", "'")  # stays inside of the block
+        lines += ["A document has the fields", "", "```json", shown, "```", ""]
+    return lines
+
+
+def _fields(metrics: Mapping[str, float], origin: Origin) -> dict[str, str]:
+    """Return the fields of documents: those of the first one, then others, the most frequent first."""
+    counts = _counts(metrics, FIELD)
+    others = sorted((name for name in counts if name not in origin.fields), key=lambda name: (-counts[name], name))
+    return {**dict(list(origin.fields.items())[:_MAX_VALUES]), **dict.fromkeys(others, "")}
+
+
+def _code(text: str) -> str:
+    """Return text that stays inside of a block of code, in one line."""
+    return "".join(c if c.isprintable() else " " for c in text).replace("`", "'")[:1000]
 
 
 def _head(
@@ -145,17 +218,22 @@ def _tokens(ledger: Any, tokens: TokensOnCard) -> list[str]:
     return lines
 
 
-def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
+def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> tuple[list[str], list[str]]:
+    """Return rows of the rules that dropped documents, and of those that dropped none."""
     dropped = {(b.name, reason): t.n for b in ledger.stages for reason, t in b.dropped.items()}
-    rows, listed = [], set()
+    active, idle, listed = [], [], set()
     for rule in rules:
         key = (rule.stage, rule.name)
         limits = ", ".join(f"{rule.parameter(k)} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
-            rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
+            row = f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} |"
+            if n := dropped.get(key, 0):
+                active.append(f"{row} {n:,} |")
+            else:
+                idle.append(row)
             listed.add(key)
     others = {key: n for key, n in dropped.items() if key not in listed}
-    return rows + [f"| {_plain(stage)} | {_plain(reason)} | | {n:,} |" for (stage, reason), n in others.items()]
+    return active + [f"| {_plain(stage)} | {_plain(reason)} | | {n:,} |" for (stage, reason), n in others.items()], idle
 
 
 def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
@@ -209,10 +287,13 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not batch.num_items:
             return batch
         self._log_metric(CHARS, float(pc.sum(pc.utf8_length(batch.texts(self.text_field))).as_py() or 0))
-        columns = set(batch.get_columns())
+        names = batch.get_columns()
+        columns = set(names)
+        fields_here = [f"{FIELD}={name}" for name in names[:_MAX_VALUES] if len(name) <= _MAX_CHARS]
+        self._log_metrics(dict.fromkeys(fields_here, batch.num_items))
         for kind, fields in ((LICENCE, LICENCE_FIELDS), (LANGUAGE, self.language_fields)):
-            for field in [f for f in fields if f in columns]:
-                self._log_metrics(counted(kind, batch.values(field)))
+            for name in [f for f in fields if f in columns]:
+                self._log_metrics(counted(kind, batch.values(name)))
         return batch
 
 

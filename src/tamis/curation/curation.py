@@ -71,7 +71,8 @@ class Curation:
         self._reader = self._take_reader(remaining, input_path)
         if isinstance(self._reader, DocumentReader):  # a step like any other: what it makes is kept for later passes
             self._reader, extraction = self._reader.taking_extraction()
-            remaining = [*extraction, *remaining]
+            if not any(type(step) is type(stage) for step in remaining for stage in extraction):
+                remaining = [*extraction, *remaining]
         self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []
@@ -238,16 +239,15 @@ class Curation:
         The result has the number of files, bytes and documents, and for each group of deduplications (by the names
         of its steps) the most disk space that its keys take, assuming that every document is kept.
         """
-        from tamis.dedup.planning import KEY_BYTES, META_BYTES, estimate_documents
+        from tamis.dedup.planning import estimate_documents
+        from tamis.forecast.shipped_table import decoded_bytes
 
         files = self.files()
-        n = estimate_documents(files)
+        n, n_bytes = estimate_documents(files), decoded_bytes(files.paths, files.sizes)
         keys = {}
         for group in self.plan().groups:
-            last = self.steps[group.decides[-1]]
-            per_pass = getattr(last, "bands_per_iteration", None) or getattr(last, "num_bands", 0)
-            bands = int(per_pass or 0)
-            keys["+".join(self.steps[i].name for i in group.decides)] = n * (META_BYTES + KEY_BYTES * bands)
+            last: Any = self.steps[group.decides[-1]]
+            keys["+".join(self.steps[i].name for i in group.decides)] = last.key_bytes(n, n_bytes)
         return {"n_files": len(files), "input_bytes": sum(files.sizes), "n_documents": n, "key_bytes": keys}
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:

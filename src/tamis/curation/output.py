@@ -6,15 +6,17 @@ resumes with them.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 from tamis import files
-from tamis.curation.card import MARK, Split, TokensOnCard, make_card
+from tamis.curation.card import MARK, Origin, Split, TokensOnCard, make_card
 from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, TokenPackTask, packed_file
 from tamis.dedup.planning import solver_room
 from tamis.engine.schema import read_plan
 from tamis.errors import RunConflict
+from tamis.hints import command
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.stages.text.tokens.options import NO_END, TokenOptions
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
 
 CARD = "README.md"
+_MAX_FIRST = 4 << 20  # bytes of a first document that are looked at
 
 
 def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
@@ -154,6 +157,7 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split], numbe
         written.duplicate_labels,
         [str(step) for step in run.curation.left_out],
         _tokens_of(run.curation.writing.tokens, numbers),
+        _origin(run, written),
     )
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):
@@ -166,6 +170,46 @@ def _tokens_of(options: TokenOptions | None, numbers: dict[str, int]) -> TokensO
         return None
     is_loaded = options.format in ("parquet", "arrow")
     return TokensOnCard(options.tokenizer, options.sequence_length, numbers.get("padding", 0), is_loaded)
+
+
+def _origin(run: CurationRun, written: RunResult) -> Origin:
+    """Return where the data set comes from: its sources, the command that made it, the fields of a document."""
+    from tamis import __version__
+
+    paths = run.curation.file_list_paths()
+    sources = [str(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    first = next((os.path.join(run.output.home, f.name) for f in written.files), "")
+    return Origin(sources, _command(run.output.run_dir), __version__, _first_fields(first))
+
+
+def _command(run_dir: str) -> str:
+    """Return the command that made the output; "" if a program made it."""
+    data = files.read_json(os.path.join(run_dir, "command.json"))
+    job = data.get("job") if isinstance(data, dict) else None
+    if not isinstance(job, dict) or not isinstance(job.get("recipe"), str):
+        return ""
+    recipe = job["recipe"]
+    is_preset = os.path.dirname(recipe).endswith(os.path.join("recipe", "presets"))
+    shown = os.path.basename(recipe).removesuffix(".yaml") if is_preset else os.path.basename(recipe)
+    values = {**(job.get("values") or {}), **(job.get("overrides") or {})}
+    places = [str(values.pop(name)) for name in ("input", "output") if name in values]
+    sets = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    if len(places) == 2:
+        return command("curate", *places, "--preset", shown, *sets).replace(" -- ", " ")
+    return command("run", shown, *sets).replace(" -- ", " ")
+
+
+def _first_fields(path: str) -> dict[str, str]:
+    """Return names and types of the fields of the first document of a plain JSONL file; nothing of other files."""
+    if not path.endswith(".jsonl"):
+        return {}
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.readline(_MAX_FIRST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    kinds = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "object"}
+    return {name: kinds.get(type(value), "") for name, value in record.items()} if isinstance(record, dict) else {}
 
 
 def drop_card(output: str) -> None:

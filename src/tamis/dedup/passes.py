@@ -15,10 +15,12 @@ from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.dedup.planning import DedupPlan
     from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
     from tamis.dedup.workflow import Procedure, Workflow
     from tamis.engine.run_record import RunRecord
+    from tamis.formats.input_files.listing import FileList
 
 KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
 """A stage that makes keys, and the numbers of its bands."""
@@ -53,6 +55,8 @@ class Passes:
     # Makes the last pass's stage, of the removal table and the file with the input files by number.
     remove: Callable[[str, str], ProcessingStage[Any, Any]] | None = None
     procedure: Procedure | None = None  # None: key_comparison.py
+    # Plans, from the files, the budget and the folder for scratch; None: by the number of documents and bands.
+    plan: Callable[[FileList, int, str], DedupPlan] | None = None
     against: str | None = None  # an index whose documents stay (index.py)
     # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
     prepare: Callable[[Workflow], list[KeyPass]] | None = None

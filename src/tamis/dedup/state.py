@@ -68,6 +68,14 @@ class Summary(TypedDict, total=False):
     n_overlaps: int
     n_excepted: int
     sets: list[dict[str, Any]]  # of each evaluation set: its items, and those that were found
+    # buckets and the best documents
+    n_without_score: int
+    buckets: list[dict[str, Any]]  # of each group: documents and weight by bucket
+    lowest_score: float | None
+    weight_of_all: int
+    weight_kept: int
+    mix: list[dict[str, Any]]  # of each group: documents, tokens and epochs
+    tokens_written: int
     # substrings
     n_selections: int
     n_passages: int

@@ -4,7 +4,7 @@ A report shows what was kept, changed and dropped. Documents are chosen by a has
 smallest first, so that the choice depends on the documents alone: not on how the input was cut, on workers, or on
 interruptions. Of each rule, three documents are chosen that way and three whose score is nearest to the limit.
 
-all        outcome, length and group of 1,500 documents, without texts: what the report says about groups
+all        outcome, length and group of 600 documents, without texts: what the report says about groups
 kept, changed, dropped    with an excerpt of the text
 rule, near                of each rule that drops documents: any, and the nearest to its limit
 
@@ -18,6 +18,7 @@ Only plain Python here: the supervisor reads and joins samples, and has no numpy
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ EXCERPT_CHARS = 1500
 MAX_MARKS = 40
 _ALL = "all"
 _N_RULE, _N_NEAR = 3, 3
-_N_OF_ROLE = {_ALL: 1500, "kept": 80, "changed": 40, "dropped": 80}
+_N_OF_ROLE = {_ALL: 600, "kept": 80, "changed": 40, "dropped": 80}
 _MAX_ROLES = 500  # rules that name their values may be any number
 _MAX_NAME = 200
 _Order = tuple[float, int]
@@ -153,6 +154,11 @@ class SampleSelection:
         names = (role.split("\n", 2)[1:] for role in self._roles if role.startswith("rule\n"))
         return [(stage, rule) for stage, rule in names]
 
+    def last_of(self, role: str) -> _Order | None:
+        """Return distance and key of the last document that is chosen for a role; None while there is room."""
+        chosen = self._roles.get(role) or []
+        return chosen[-1] if len(chosen) >= size_of_role(role) else None
+
     def limits(self) -> SampleLimits:
         """Return what further documents must not exceed."""
         full = {role: chosen[-1] for role, chosen in self._roles.items() if len(chosen) >= size_of_role(role)}
@@ -178,7 +184,13 @@ def _orders(sample: Sample) -> Iterator[tuple[str, _Order]]:
 # -- the file -------------------------------------------------------------------------------------------------------
 def encode_sample(sample: Sample) -> bytes:
     """Return a sample as one line, without the fields that are empty."""
-    values = {name: value for name, value in wire.to_json(sample).items() if value not in ("", None, {}, [])}
+    values: dict[str, Any] = {"key": sample.key, "outcome": sample.outcome}
+    for name in _PLAIN:
+        if (value := getattr(sample, name)) not in ("", None) and value != {}:
+            values[name] = value
+    for name in _EXCERPTS:
+        if (excerpt := getattr(sample, name)) is not None:
+            values[name] = [excerpt.text, excerpt.start, excerpt.n_chars, excerpt.marks]
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
@@ -186,36 +198,54 @@ def decode_sample(line: bytes) -> Sample:
     """Return the sample of a line; raise `wire.Garbled` if it is none. Names and texts are cut to their bounds."""
     try:
         values = json.loads(line)
-        defaults = {"key": 0, "outcome": Outcome.KEPT, **_EMPTY}
-        sample: Sample = wire.from_json(Sample, {**defaults, **values})
-    except (ValueError, TypeError, RecursionError) as exc:
+        key, outcome, distance = values["key"], Outcome(values["outcome"]), values.get("distance")
+        numbers = [values.get(name, -1) for name in ("file", "offset")] + [values.get("n_bytes", 0)]
+        texts = [values.get(name, "") for name in _TEXTS]
+        groups = values.get("groups", {})
+        is_right = all(type(n) is int and n.bit_length() <= 64 for n in (key, *numbers))
+        is_right &= all(type(text) is str for text in texts) and (distance is None or type(distance) in (int, float))
+        is_right &= type(groups) is dict and all(type(v) is str for v in groups.values())
+        if not is_right or (distance is not None and not math.isfinite(distance)):
+            raise ValueError("a field of another type")
+        excerpt, before = (_excerpt(values.get(name)) for name in _EXCERPTS)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
         raise wire.Garbled(str(exc)[:300]) from exc
-    return replace(
-        sample,
-        stage=sample.stage[:_MAX_NAME],
-        rule=sample.rule[:_MAX_NAME],
-        id=sample.id[:_MAX_NAME],
-        value=sample.value[:_MAX_NAME],
-        threshold=sample.threshold[:1000],
-        n_bytes=max(sample.n_bytes, 0),
-        excerpt=_bounded(sample.excerpt),
-        before=_bounded(sample.before),
-        groups={name[:40]: value[:_MAX_NAME] for name, value in list(sample.groups.items())[:8]},
+    id_, stage, rule, value, threshold = (text[:_MAX_NAME] for text in texts)
+    file, offset, n_bytes = numbers
+    groups = {name[:40]: text[:_MAX_NAME] for name, text in list(groups.items())[:8]}
+    return Sample(
+        key,
+        outcome,
+        file,
+        offset,
+        id_,
+        max(n_bytes, 0),
+        stage,
+        rule,
+        value,
+        threshold,
+        distance,
+        excerpt,
+        before,
+        groups,
     )
 
 
-_EMPTY: dict[str, Any] = {
-    **dict.fromkeys(("file", "offset"), -1),
-    **dict.fromkeys(("id", "stage", "rule", "value", "threshold"), ""),
-    **dict.fromkeys(("distance", "excerpt", "before")),
-    "n_bytes": 0,
-    "groups": {},
-}
+_TEXTS = ("id", "stage", "rule", "value", "threshold")
+_PLAIN = ("file", "offset", *_TEXTS, "n_bytes", "distance", "groups")
+_EXCERPTS = ("excerpt", "before")
 
 
-def _bounded(excerpt: Excerpt | None) -> Excerpt | None:
-    if excerpt is None:
+def _excerpt(values: Any) -> Excerpt | None:
+    if values is None:
         return None
+    text, start, n_chars, marks = values
+    if type(text) is not str or type(start) is not int or type(n_chars) is not int:
+        raise ValueError("an excerpt of other types")
+    return _bounded(Excerpt(text, start, n_chars, [(int(a), int(b)) for a, b in marks[:MAX_MARKS]]))
+
+
+def _bounded(excerpt: Excerpt) -> Excerpt:
     text = excerpt.text[:EXCERPT_CHARS]
     marks = [(a, min(b, len(text))) for a, b in excerpt.marks[:MAX_MARKS] if 0 <= a < b and a < len(text)]
     return Excerpt(text, max(excerpt.start, 0), max(excerpt.n_chars, len(text)), sorted(marks))

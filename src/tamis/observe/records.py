@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 
 MAX_RECORD_BYTES = 256 << 20
 MAX_FRAME_BYTES = 64 << 20  # the default of max_record, on which positions in files of records depend
@@ -69,6 +70,7 @@ def _record_at(path: str, position: int) -> bytes | None:
 
 MAX_CHARS = 300
 _READ_BYTES = 1 << 16
+_MAX_DECODED_IN_ALL = 1 << 30  # of a compressed file from which many records are read
 _MAX_DECODED = 32 << 20  # of a compressed file that is decoded up to a record
 _NAMES = ("text", "content", "raw_content", "body")  # looked for first; otherwise the longest text of the record
 
@@ -86,6 +88,55 @@ def excerpt(path: str, offset: int) -> str:
     except OSError:  # gone since, or no longer to be read
         return ""
     return beginning(data)
+
+
+def records_at(path: str, positions: Sequence[int]) -> Iterator[bytes]:
+    """Yield the records at these positions of an input file, in ascending order, each as one line of JSON.
+
+    Plain files are entered at the position, others are decoded once, up to the last one. Raise ValueError if there is
+    no record, or if too much would have to be decoded.
+    """
+    from tamis.formats.registry import holds_rows, table_format
+
+    name = path.removeprefix("file://")
+    if "://" in name:
+        raise ValueError(f"{path} is in a store")
+    if holds_rows(name):
+        wanted = set(positions)
+        for first, table in table_format(name).iter_rows(name, positions[0], positions[-1] + 1):
+            for row, record in enumerate(table.to_pylist(), first):
+                if row in wanted:
+                    yield json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+        return
+    if ".jsonl" not in os.path.basename(name):
+        raise ValueError(f"{path} holds records that cannot be read one by one")
+    if not name.endswith(".jsonl"):
+        if os.path.getsize(name) > _MAX_DECODED_IN_ALL:
+            raise ValueError(f"{path} would have to be decoded, and is larger than {_MAX_DECODED_IN_ALL >> 30} GiB")
+        yield from _lines_at(name, positions)
+        return
+    for position in positions:
+        line = line_at(name, position)
+        if line is None:
+            raise ValueError(f"no record begins at {position} of {path}: the file was changed after the run")
+        yield line
+
+
+def _lines_at(path: str, positions: Sequence[int]) -> Iterator[bytes]:
+    """Yield the lines at ascending positions of a compressed file, which is decoded once."""
+    from tamis.formats.compression.streams import StreamReader
+
+    with StreamReader.open(path) as stream:
+        data, start = b"", 0
+        for position in positions:
+            while start + len(data) <= position:
+                start += len(data)
+                if not (data := stream.read(_READ_BYTES)):
+                    raise ValueError(f"{path} ends before {position}: the file was changed after the run")
+            data, start = data[position - start :], position
+            while b"\n" not in data and len(data) < MAX_RECORD_BYTES and (piece := stream.read(_READ_BYTES)):
+                data += piece
+            yield data.partition(b"\n")[0]
 
 
 def text_at(path: str, offset: int, field: str) -> str | None:

@@ -28,6 +28,7 @@ from tamis.observe.verdicts import (
     PlannedRule,
     Sides,
     holds,
+    input_paths,
     is_number,
     plain_json,
     rules_of,
@@ -59,6 +60,7 @@ class Rethreshold:
     unsure_bytes: int = 0
     later_rules: list[str] | None = None  # those that follow: they have not seen the `n_back`. None: not recorded
     parameter: str = ""  # what a recipe calls the limit
+    stage: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,32 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
         sum(back),
         later_rules=_later_rules(planned_rules, planned, stage),
         parameter=planned.parameter(name) if planned is not None else name,
+        stage=stage or (planned.stage if planned is not None else ""),
     )
     return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
+
+
+Position = tuple[str, int]
+"""A document: its input file, and its position there."""
+
+
+def passing(output: str, result: Rethreshold) -> list[Position]:
+    """Return the documents that would pass the rule with the new limit (`Rethreshold.n_back`)."""
+    folder = run_folder(output)
+    planned = _planned_rule(rules_of(folder) or (), result.rule)
+    name, stage = (planned.name, planned.stage) if planned is not None else (result.rule, None)
+    paths, positions = input_paths(folder), []
+    limits = planned.limits if planned is not None else {}
+    before = _limits_of_run(planned, limits or {result.name: result.old})
+    after = replace(before, limits={**before.limits, result.name: result.new})
+    for table in verdict_tables(folder, ["stage", "rule", "value", "file", "offset"]):
+        for row in table.to_pylist():
+            if row["rule"] != name or stage not in (None, row["stage"]):
+                continue
+            value = _number(plain_json(row["value"]), limits)
+            if value is not None and after.keeps(value) and 0 <= row["file"] < len(paths):
+                positions.append((paths[row["file"]], int(row["offset"])))
+    return positions
 
 
 def find_limit(output: str, name: str) -> tuple[str, str | None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tamis.cli.jobs import command_file
-from tamis.cli.jobs.jobs import Consent, RecipeJob
+from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
@@ -15,7 +16,8 @@ from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
-from tamis.stores.urls import absolute
+from tamis.stores.urls import absolute, is_remote
+from tamis.yaml_text import read_text
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
@@ -28,7 +30,8 @@ def curate(
     preset: Annotated[
         str,
         Option(
-            metavar="NAME", help="web-english, web-multilingual, books, code, minimal, or a recipe file with steps."
+            metavar="NAME",
+            help="web-english, web-multilingual, fineweb, fineweb2, books, code, minimal, or a recipe file with steps.",
         ),
     ] = "web-english",
     text_field: Annotated[str | None, Option(help="The field that holds the text. Default: text.")] = None,
@@ -78,6 +81,15 @@ def curate(
             help="With --tokenize: the special token that ends each document, or none. Default: the tokenizer's.",
         ),
     ] = None,
+    blocklists: Annotated[
+        str | None,
+        Option(
+            metavar="DIR", help="The folder with the lists of domains, URLs and words that the preset drops URLs by."
+        ),
+    ] = None,
+    no_blocklists: Annotated[
+        bool, Option("--no-blocklists", help="Run a preset that drops URLs by lists without any list.")
+    ] = False,
     no_card: Annotated[bool, Option("--no-card", help="Do not write the README.md that describes the data.")] = False,
     plan: Annotated[
         bool,
@@ -109,6 +121,8 @@ def curate(
     elif sequence_length is not None or packing is not None or end_token is not None:
         raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
     make_writing(format_, shard_size, split, shuffle, tokens=tokens or None)  # a mistake is one of the option
+    if not is_remote(source) and not set("*?[") & set(source) and not os.path.lexists(source):
+        raise UsageError(f"no such input: {source}")  # not as one of the preset, which does not name it
     writing = {
         "format": format_,
         "shard_size": shard_size,
@@ -117,11 +131,15 @@ def curate(
         "card": False if no_card else None,
     }
     values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}
+    if blocklists is not None and no_blocklists:
+        raise UsageError("give --blocklists or --no-blocklists, not both")
+    sets = options.parse_sets(set_)
+    values["blocklists"] = absolute(blocklists) if blocklists is not None else False if no_blocklists else None
+    if values["blocklists"] is None and "blocklists" not in sets:
+        _refuse_without_lists(preset)
     values |= {f"write.{name}": value for name, value in writing.items()}
     values |= {f"write.tokens.{name}": value for name, value in tokens.items()}
-    job = RecipeJob(
-        preset, options.parse_sets(set_), {name: value for name, value in values.items() if value is not None}
-    )
+    job = RecipeJob(preset, sets, {name: value for name, value in values.items() if value is not None})
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     request = Request(job, work.settings, work.launch, consent)
     workflow_and_settings = request.workflow()
@@ -150,6 +168,16 @@ def token_values(
         "end_token": end_token,
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_without_lists(preset: str) -> None:
+    """Raise UsageError for a preset that needs lists of URLs, none of which ships."""
+    path = find_recipe(preset)
+    if os.path.isfile(path) and re.search(r"^blocklists:\s*\?\?\?", read_text(path), re.MULTILINE):
+        raise UsageError(
+            f"{preset} drops URLs by lists, and none ships with Tamis: give --blocklists DIR with files named domains, "
+            "urls, banned_words and so on (docs/guides/web.md), or --no-blocklists to go without"
+        )
 
 
 # -- running ----------------------------------------------------------------------------------------------------------

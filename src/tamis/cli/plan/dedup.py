@@ -114,7 +114,7 @@ def _rows(
     each = " on each node" if where.nodes > 1 else ""
     location = f" in {scratch}" if scratch else ""
     free = "" if plan.free_bytes >= _AMPLE else location + free_words(plan.free_bytes)
-    n_passes = plan.n_key_passes + (2 if plan.n_bands else 1)
+    n_passes = plan.n_key_passes + plan.n_other_passes
     rows = [
         ("input", format_size(plan.input_bytes) + (f" in {plan.n_files:,} files" if has_files else "")),
         ("documents", f"about {plan.n_documents:,}"),
@@ -161,10 +161,7 @@ def _plan(
     usual = planning.USUAL_DOCUMENT_BYTES  # as a file counts that is not there
     n_documents = max(1, dataset.decoded_bytes // (dataset.document_bytes or usual))
     files = FileList(["planned"], array("q", [n_documents * usual]))
-    bands, rows, per_pass = workflow.bands()
-    per_pass = per_pass or (bands if not where.is_this_machine else None)
-    dedup_plan = planning.make_plan(
-        files, bands, rows, per_pass, find_budget(budget, os.environ).bytes, absolute(scratch or ".")
-    )
+    budget_bytes, folder = find_budget(budget, os.environ).bytes, absolute(scratch or ".")
+    dedup_plan = workflow.plan_of(files, budget_bytes, folder, with_all_bands=not where.is_this_machine)
     free = dedup_plan.free_bytes if where.is_this_machine else _AMPLE
     return replace(dedup_plan, input_bytes=dataset.decoded_bytes, free_bytes=free)

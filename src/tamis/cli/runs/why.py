@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument
+from tamis.cli.parsing.arguments import Argument, Option
 from tamis.cli.terminal.show import count
 from tamis.errors import UsageError
 from tamis.sizes import format_size
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
+    from tamis.cli.runs.rejudge import Estimate
     from tamis.observe.document_status import Whereabouts
     from tamis.observe.duplicates import Pair
     from tamis.observe.passages import Passage
@@ -58,6 +59,13 @@ def why(
             print_json({"document": document, "written_to": None, "verdicts": [], "duplicates": [pair.to_dict()]})
         else:
             print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
+        return
+    if (shared := duplicates.overlaps_with_sets(output, document)) and not duplicates.has_verdicts(output):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "overlaps": shared})
+        else:
+            print_lines([f"{document} shares text with evaluation sets; this run removed nothing"])
+            print_lines(line for row in shared for line in _overlap(row))
         return
     answer = _answer(output, document)
     if as_json:
@@ -188,6 +196,8 @@ def _passages(passages: list[Passage]) -> list[str]:
 def _measured(v: Verdict, change: _Change) -> list[str]:
     value = f"{v.value:.6g}" if isinstance(v.value, float) else v.value
     lines = [f"  value:     {value}"] if value is not None else []
+    if isinstance(value, dict) and {"set", "item", "words"} <= set(value) and isinstance(value.get("share"), float):
+        lines = _measured_overlap(value)
     if isinstance(v.threshold, dict) and v.threshold:
         names = {k: change.rule.parameter(k) if change.rule is not None else k for k in v.threshold}
         is_switch = change.smallest is not None and change.smallest.is_switch
@@ -196,6 +206,20 @@ def _measured(v: Verdict, change: _Change) -> list[str]:
     elif v.threshold:
         lines.append(f"  threshold: {v.threshold}")
     return lines
+
+
+def _overlap(row: dict[str, Any]) -> list[str]:
+    """Describe what a document shares with one evaluation item."""
+    head = f"  {row['set']} {row['item']}: a run of {row['words']} words, {row['share']:.0%} of the n-grams of the item"
+    return [head, f"    {' '.join(str(row['item_text']).split())}"]
+
+
+def _measured_overlap(value: Any) -> list[str]:
+    """Describe the overlap for which a document was dropped."""
+    words, share = value.get("words"), value.get("share")
+    lines = [f"  set:       {value.get('set')}, item {value.get('item')}"]
+    lines += [f"  shared:    a run of {words} words, {share:.0%} of the n-grams of the item"]
+    return [*lines, f"  text:      {' '.join(str(value.get('text')).split())}"]
 
 
 def _closest(margins: list[Margin]) -> list[str]:
@@ -246,14 +270,23 @@ def _duplicate(pair: Pair) -> list[str]:
 def rethreshold(
     output: Output,
     change: Annotated[str, Argument(help="RULE=VALUE, RULE.LIMIT=VALUE, or PARAMETER=VALUE as in a recipe.")],
+    judge: Annotated[
+        int,
+        Option(
+            help="Take so many of the documents that would pass, chosen at random, through the rules again, and "
+            "estimate how many of all the run would keep, with 95 % confidence. 0: none."
+        ),
+    ] = 400,
+    allow_module: options.AllowModules = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what another threshold would do, without reading any text again.
+    """Show what another threshold would do.
 
     Reports how many of the documents that a rule dropped would pass this rule alone, how many of those that were
     written it would drop, and their bytes.
 
-    Later rules have not seen the documents that would pass, and may still drop them: they are named. Scores of
+    Later rules have not seen the documents that would pass, and may still drop them: a sample of these is read from
+    the input and judged again by all rules. Deduplications cannot judge a document alone and are named. Scores of
     written documents are stored in two bytes each: some may be too close to the new threshold to decide, and both
     ends of the answer are given. PARAMETER is what a recipe calls a limit, such as line_punct_thr or
     fineweb_quality.line_punct_thr.
@@ -271,20 +304,35 @@ def rethreshold(
     if not separator or not rule:
         raise UsageError(f"{change!r}: expected RULE=VALUE, e.g. word_count=30, or RULE.LIMIT=VALUE")
     result = thresholds.rethreshold(output, *thresholds.find_limit(output, rule), new)
+    estimate, why_not = _estimate(output, result, judge, tuple(allow_module or ()))
     if as_json:
-        print_json(asdict(result))
+        print_json({**asdict(result), "estimate": None if estimate is None else asdict(estimate)})
     else:
-        print_lines(_rethreshold_lines(result))
+        print_lines(_rethreshold_lines(result, estimate, why_not))
 
 
-def _rethreshold_lines(r: Rethreshold) -> list[str]:
+def _estimate(output: str, result: Rethreshold, n: int, modules: tuple[str, ...]) -> tuple[Estimate | None, str]:
+    """Return how many documents the run would keep, or why that is not known."""
+    from tamis.cli.jobs.jobs import Consent
+    from tamis.cli.runs import rejudge
+
+    if not result.n_back or n < 1 or result.later_rules == []:
+        return None, ""
+    try:
+        return rejudge.estimate(output, result, n, Consent(modules)), ""
+    except UsageError as exc:
+        return None, str(exc)
+
+
+def _rethreshold_lines(r: Rethreshold, estimate: Estimate | None = None, why_not: str = "") -> list[str]:
     lines = [f"{r.rule}: {r.parameter}={r.old:g} dropped {count(r.n_dropped, 'document')}{_size(r.dropped_bytes)}"]
     if r.n_dropped:
         size = f", {format_size(r.back_bytes)}" if r.dropped_bytes else ""
         lines.append(
             f"{r.parameter}={r.new:g}: {r.n_back:,} of them pass this rule ({r.n_back / r.n_dropped:.1%}{size})"
         )
-        lines += _later(r) if r.n_back else []
+        lines += _judged(r, estimate) if estimate is not None else _later(r) if r.n_back else []
+        lines += [why_not] if why_not else []
     if r.n_written is None:
         return [*lines, "what it would drop of the others is not known: this run did not store their scores"]
     most, most_bytes = r.n_lost + r.n_unsure, r.lost_bytes + r.unsure_bytes
@@ -296,6 +344,16 @@ def _rethreshold_lines(r: Rethreshold) -> list[str]:
         *lines,
         f"{r.parameter}={r.new:g} would drop {n} of the {r.n_written:,} documents written ({share}, {size})",
     ]
+
+
+def _judged(r: Rethreshold, estimate: Estimate) -> list[str]:
+    """Say how many of the documents that pass the run would keep, judged by a sample of them."""
+    of = "all" if estimate.n_judged == r.n_back else f"{estimate.n_judged:,}"
+    kept = f"{estimate.low:,}" if estimate.low == estimate.high else f"{estimate.low:,} to {estimate.high:,} (95 %)"
+    lines = [f"later rules would keep {kept} of these: {of} were judged again, {estimate.n_kept:,} of them stayed"]
+    if estimate.left_out:
+        lines.append(f"without {', '.join(estimate.left_out)}: documents are not compared with each other here")
+    return lines
 
 
 def _later(r: Rethreshold) -> list[str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.dedup.planning import BYTES_PER_SELECTION
 from tamis.dedup.position_table import PositionTable
 from tamis.dedup.sorting import cuts_between, positions_in, sort_pairs
 from tamis.dedup.state import PassageGroups
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tamis.dedup.solver_task import GroupSelections
 
 Array = NDArray[Any]
-BYTES_PER_SELECTION = 240  # of one part of the key space, while it is sorted
 CANDIDATE = np.dtype(
     [("group", "<u4"), ("doc", "<u4"), ("position", "<u4"), ("reach", "<u4"), ("count", "<u4"), ("n", "<u4")]
 )

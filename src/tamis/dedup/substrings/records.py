@@ -203,6 +203,7 @@ class ContextTexts:
         """`folder`: for the table of places, 8 bytes per candidate."""
         batches: list[BatchPlaces] = runs_of(paths, "a file of candidate texts", lambda batch, _: batch)
         self._paths = sorted({batch.path for batch in batches})
+        self._is_far = [is_bucket(path) for path in self._paths]
         self._number = {path: i for i, path in enumerate(self._paths)}
         self._open: dict[int, int] = {}
         where = resolve(os.path.join(folder, "where.npy"))
@@ -240,7 +241,7 @@ class ContextTexts:
         for f, at, start, size in zip(
             *(values[order].tolist() for values in (file, offset, starts, sizes)), strict=True
         ):
-            if is_bucket(self._paths[f]):
+            if self._is_far[f]:
                 read_into(self._paths[f], at, data[start : start + size])
             elif os.preadv(self._file(f), [view[start : start + size]], at) != size:
                 raise FormatError(f"{self._paths[f]}: ends early; start over with fresh (--fresh)")

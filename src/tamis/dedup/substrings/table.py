@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tamis.dedup.decisions import position_ids, write_table
 from tamis.dedup.position_table import PositionTable, rows_of_table
 from tamis.dedup.sorting import cuts_between
 from tamis.dedup.substrings.grouping import Folders, document_facts
 from tamis.dedup.substrings.spans import Removed, SpanFiles, removed
+from tamis.files import write_json
 from tamis.formats.scratch.stored_arrays import open_npy
 from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import path_text
@@ -40,7 +42,7 @@ _PASSAGES = {
     "count": "<u4",
 }
 COLUMNS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", **_PASSAGES}
-N_MOST = 1000  # of the passages that occur most often are listed
+N_MOST, N_SHOWN = 1000, 20  # of the passages that occur most often are listed, and shown in the report
 _CHUNK = 1 << 18  # passages of one file of the table for people
 _STEP = 1 << 20  # documents whose lengths are counted at once
 
@@ -74,6 +76,19 @@ def passages_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[
             for a, b in zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True):
                 found.append(Passages(*(values[a:b] for values in columns)))
     return np.concatenate(rows), found
+
+
+def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return all passages of a finished run as (start, end), by file and offset of the document."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    folder = os.path.join(output, "_tamis", "duplicates")
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("part-"):
+            rows = pq.read_table(os.path.join(folder, name), columns=["id", "start_byte", "end_byte"])
+            for place, start, end in zip(*(rows[column].to_pylist() for column in rows.column_names), strict=True):
+                file, _, offset = place.partition("_")
+                found.setdefault((int(file), int(offset)), []).append((start, end))
+    return found
 
 
 class _Most:
@@ -115,6 +130,16 @@ class _Most:
         )
         os.makedirs(folder, exist_ok=True)
         write_table(os.path.join(folder, "most-frequent.parquet"), table)
+        # The same for the report, which is written without Arrow.
+        shown = table.slice(0, N_SHOWN)
+        columns = {
+            "n_occurrences": shown["n_occurrences"],
+            "n_bytes": shown["n_bytes"],
+            "path": shown["path"],
+            "offset": pa.array(offset[:N_SHOWN]),
+            "start": shown["start_byte"],
+        }
+        write_json(os.path.join(folder, "most-frequent.json"), pa.table(columns).to_pylist())
 
 
 class _PassageTable:

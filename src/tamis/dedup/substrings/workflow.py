@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tamis.dedup.kinds import SUBSTRINGS
+from tamis.dedup.kinds import SUBSTRINGS, DedupKind
 from tamis.dedup.options import InOneCall, WriterFactory, absolute
+from tamis.dedup.planning import make_passage_plan
 from tamis.dedup.substrings.stages import EDGES, KEEP, KEYS_VERSION, CutPassages, WindowSelections, parse_remove
 from tamis.errors import UsageError, check_choice
+from tamis.memory.budget import find_budget
 from tamis.sizes import check_integer, parse_fraction
 
 if TYPE_CHECKING:
     from tamis.dedup.passes import Passes
+    from tamis.dedup.planning import DedupPlan
+    from tamis.formats.input_files.listing import FileList
 
 
 @dataclass
@@ -74,6 +79,21 @@ class SubstringDeduplicationWorkflow(InOneCall):
     def _writer(self) -> WriterFactory | None:
         return super()._writer() if parse_remove(self.who, self.remove)[0] else None
 
+    kind: ClassVar[DedupKind] = SUBSTRINGS
+
+    def profile_parameters(self) -> dict[str, Any]:
+        """Return the parameters of a run, as far as the machine profile distinguishes runs by them (expected.py)."""
+        return {"perform_removal": self.perform_removal, "min_bytes": self.min_bytes}
+
+    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
+        """Estimate what a run would take, without writing anything. `work`: its scratch folder."""
+        budget_bytes = find_budget(memory, os.environ).bytes
+        return self.plan_of(self._input().files(), budget_bytes, work or self.output_path)
+
+    def plan_of(self, files: FileList, budget_bytes: int, work: str, with_all_bands: bool = False) -> DedupPlan:
+        """Estimate what a run over these files would take. `with_all_bands`: there are none here."""
+        return make_passage_plan(files, self.min_bytes, budget_bytes, work)
+
     def passes(self) -> Passes:
         from tamis.dedup.passes import Passes
         from tamis.dedup.solver_task import CompareWindows
@@ -106,6 +126,7 @@ class SubstringDeduplicationWorkflow(InOneCall):
             counted="bytes",
             remove=self.removal,
             procedure=SubstringComparison(),
+            plan=self.plan_of,
         )
 
     def removal(self, table: str, paths: str, name: str = "cut_passages") -> CutPassages:

@@ -8,9 +8,10 @@ excerpts of texts as they were before it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from tamis.engine.samples import (
 )
 from tamis.engine.schema import FileKind, RecordedRule
 from tamis.engine.worker.dropped import record_bytes
+from tamis.failures import is_memory_failure
 from tamis.kernels.records import hash128
 from tamis.stages.base import ProcessingStage
 from tamis.stages.notes import DropNote
@@ -41,7 +43,7 @@ from tamis.tasks import DocumentBatch
 _SALT = 0x73616D706C6573  # keys of samples have nothing to do with those by which documents are chosen otherwise
 _GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}
 _FIELDS = [name for names in _GROUPS.values() for name in names]
-_MAX_READ = 100_000  # characters of a text that are looked at
+_MAX_READ = 50_000  # characters of a text that are looked at
 _BEFORE_MARK = 200  # characters of an excerpt before the first mark
 _NO_LIMIT = 1 << 63
 _COMPARED, _MAX_COMPARED = 256, 4096  # written documents whose texts are compared at once, and in all, in a batch
@@ -53,6 +55,7 @@ class SampleCollector:
 
     def __init__(self, job: Job, limits: SampleLimits) -> None:
         self._limits, self._selection = limits, SampleSelection()
+        self._is_off = False
         self._field = job.text_field
         self._rules = {(r.stage, r.name): r for r in job.rules()}
         self._stages = dict(zip(job.labels, job.stages, strict=True))
@@ -67,6 +70,29 @@ class SampleCollector:
         note: DropNote,
     ) -> None:
         """Choose among documents that a rule dropped. `identity`: of all documents of the call, by serial."""
+        if self._is_off:
+            return
+        with self._harmless():
+            self._note_dropped(batches, identity, serials, stage, note)
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """Take no more samples of this unit after an error, which must not cost documents; a lack of memory passes."""
+        try:
+            yield
+        except Exception as exc:
+            if is_memory_failure(exc):
+                raise
+            self._is_off = True
+
+    def _note_dropped(
+        self,
+        batches: Sequence[DocumentBatch],
+        identity: tuple[Array, Array],
+        serials: Array,
+        stage: str,
+        note: DropNote,
+    ) -> None:
         distances = self._distances(stage, note)
         order = np.argsort(serials)
         rule, near = rule_roles(stage, note.reason)
@@ -104,10 +130,12 @@ class SampleCollector:
 
     def note_written(self, batches: Sequence[DocumentBatch]) -> None:
         """Choose among documents that are written."""
-        for batch in batches:
-            if type(batch) is not DocumentBatch or not batch.num_items or batch.lineage is None:
-                continue
-            self._note_written_batch(batch)
+        if self._is_off:
+            return
+        with self._harmless():
+            for batch in batches:
+                if type(batch) is DocumentBatch and batch.num_items and batch.lineage is not None:
+                    self._note_written_batch(batch)
 
     def _note_written_batch(self, batch: DocumentBatch) -> None:
         """Choose documents of a batch, in order of their keys.
@@ -117,7 +145,7 @@ class SampleCollector:
         places = batch.places()
         keys = _keys(*batch.identity, *places)
         may_differ, in_all = _may_differ(batch, self._field), self._within("all", keys)
-        limits = {outcome: self._limits.keys.get(outcome, _NO_LIMIT) for outcome in (Outcome.KEPT, Outcome.CHANGED)}
+        limits = {outcome: self._limit_of(outcome) for outcome in (Outcome.KEPT, Outcome.CHANGED)}
         room = {outcome: size_of_role(outcome) for outcome in limits}
         is_open = (keys <= limits[Outcome.KEPT]) | (may_differ & (keys <= limits[Outcome.CHANGED]))
         order = np.argsort(keys, kind="stable")
@@ -154,17 +182,23 @@ class SampleCollector:
         return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
+    def _limit_of(self, role: str) -> int:
+        """Return the key that a further document of a role must not exceed."""
+        last = self._selection.last_of(role)
+        limit = self._limits.keys.get(role, _NO_LIMIT)
+        return limit if last is None else min(limit, last[1])
+
     def _within(self, role: str, keys: Array) -> Array:
         """Return a mask of the keys that may be chosen for a role."""
-        limit = self._limits.keys.get(role)
-        size = size_of_role(role)
+        limit, size = self._limit_of(role), size_of_role(role)
         if len(keys) > size:
-            least = int(np.partition(keys, size - 1)[size - 1])
-            limit = least if limit is None else min(limit, least)
-        return np.ones(len(keys), bool) if limit is None else keys <= limit
+            limit = min(limit, int(np.partition(keys, size - 1)[size - 1]))
+        return keys <= np.uint64(limit)
 
     def _is_near(self, role: str, distances: Array, keys: Array) -> Array:
         limit, size = self._limits.distances.get(role, np.inf), size_of_role(role)
+        if (last := self._selection.last_of(role)) is not None:
+            limit = min(limit, last[0])
         if len(distances) > size:
             limit = min(limit, float(np.partition(distances, size - 1)[size - 1]))
         near = np.flatnonzero((distances <= limit) & np.isfinite(distances))
@@ -243,7 +277,7 @@ def _facts_of(batch: DocumentBatch, rows: Array) -> list[_Facts]:
     if not len(rows):
         return []
     places = batch.places()
-    columns = {name: _plain(batch.column_of(name, rows)) for name in (ID_FIELD, *_FIELDS)}
+    columns = _columns_of(batch, rows)
     facts = []
     for i, n_bytes in enumerate(record_bytes(batch.take(rows)).tolist()):
         groups = {}
@@ -254,6 +288,30 @@ def _facts_of(batch: DocumentBatch, rows: Array) -> list[_Facts]:
         file, offset = int(places[0][rows[i]]), int(places[1][rows[i]])
         facts.append(_Facts(file, offset, columns[ID_FIELD][i], n_bytes, groups))
     return facts
+
+
+def _columns_of(batch: DocumentBatch, rows: Array) -> dict[str, list[str]]:
+    """Return the fields that are stored of some documents.
+
+    Lines that have been parsed are decoded here once more: a column of their block would be decoded for all of them.
+    """
+    names, lineage = (ID_FIELD, *_FIELDS), batch.lineage
+    assert lineage is not None
+    raw = lineage.origin.is_parsed and lineage.origin.keeps_bytes and bool((lineage.rows[rows] >= 0).all())
+    own = [name for name in names if not raw or name in lineage.columns or name in lineage.hidden]
+    columns = {name: _plain(batch.column_of(name, rows)) for name in own}
+    if raw:
+        records = [_record(lineage.raw(row)) for row in rows.tolist()]
+        columns |= {name: [_name(record.get(name)) for record in records] for name in names if name not in columns}
+    return columns
+
+
+def _record(line: bytes | None) -> dict[str, Any]:
+    try:
+        record = json.loads(line or b"{}")
+    except (ValueError, RecursionError):  # what only the readers of files understand
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 @dataclass(frozen=True)

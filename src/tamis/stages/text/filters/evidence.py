@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 Ranges = list[tuple[int, int]]
 _LINE = re.compile(r"[^\n]*\S[^\n]*")
@@ -20,90 +21,106 @@ _BULLETS = "•‣▶◀◦■□▪▫–-*"
 _ELLIPSES = ("...", "…", ". . .")
 _N_GRAM = re.compile(r"(?:gopher_)?(top|duplicate)_([0-9]+)_gram_fraction")
 _LONG_WORD, _SHORT_LINE = 20, 30  # characters
-_MAX_WORDS = 20_000
+_MAX_WORDS = 4000  # among which n-grams are counted
+_REACH, _MAX_RANGES = 2000, 60  # characters after the first range, and ranges: what an excerpt can show
 
 
 def find_ranges(statistic: str, text: str) -> Ranges:
-    """Return what a statistic counts in a text, in order.
+    """Return the first ranges that a statistic counts in a text, in order, as far as an excerpt reaches.
 
     >>> find_ranges("digits", "a 12 b 3"), find_ranges("chars", "a")
     ([(2, 4), (7, 8)], [])
     """
     if (gram := _N_GRAM.fullmatch(statistic)) is not None:
         find = _top_gram if gram[1] == "top" else _repeated_grams
-        return find(text, int(gram[2]))
+        return _near_the_first(find(text, int(gram[2])))
     finder = _FINDERS.get(statistic)
-    return finder(text) if finder is not None else []
+    return _near_the_first(finder(text)) if finder is not None else []
 
 
-def _matches(pattern: str, flags: int = 0) -> Callable[[str], Ranges]:
+def _near_the_first(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    found: Ranges = []
+    for span in ranges:
+        if found and (span[0] > found[0][0] + _REACH or len(found) >= _MAX_RANGES):
+            break
+        found.append(span)
+    return found
+
+
+Finder = Callable[[str], Iterator[tuple[int, int]]]
+
+
+def _matches(pattern: str, flags: int = 0) -> Finder:
     compiled = re.compile(pattern, flags)
-    return lambda text: [m.span() for m in compiled.finditer(text)]
+    return lambda text: (m.span() for m in compiled.finditer(text))
 
 
-def _lines(accepts: Callable[[str], bool]) -> Callable[[str], Ranges]:
-    return lambda text: [m.span() for m in _LINE.finditer(text) if accepts(m[0].strip())]
+def _lines(accepts: Callable[[str], bool]) -> Finder:
+    return lambda text: (m.span() for m in _LINE.finditer(text) if accepts(m[0].strip()))
 
 
-def _repeated(pattern: re.Pattern[str]) -> Callable[[str], Ranges]:
+def _repeated(pattern: re.Pattern[str]) -> Finder:
     """Return a finder of what occurred before in the text."""
 
-    def find(text: str) -> Ranges:
+    def find(text: str) -> Iterator[tuple[int, int]]:
         seen: set[str] = set()
-        ranges = []
         for match in pattern.finditer(text):
             part = match[0].strip()
             if part in seen:
-                ranges.append(match.span())
+                yield match.span()
             seen.add(part)
-        return ranges
 
     return find
 
 
-def _words(accepts: Callable[[str], bool]) -> Callable[[str], Ranges]:
-    return lambda text: [m.span() for m in _WORD.finditer(text) if accepts(m[0])]
+def _words(accepts: Callable[[str], bool]) -> Finder:
+    return lambda text: (m.span() for m in _WORD.finditer(text) if accepts(m[0]))
 
 
-def _longest_word(text: str) -> Ranges:
+def _longest_word(text: str) -> Iterator[tuple[int, int]]:
     longest = max(_WORD.finditer(text), key=lambda m: m.end() - m.start(), default=None)
-    return [longest.span()] if longest is not None else []
+    return iter([longest.span()] if longest is not None else [])
 
 
-def _grams(text: str, n: int) -> tuple[list[re.Match[str]], list[tuple[str, ...]]]:
-    words = [m for _, m in zip(range(_MAX_WORDS), _WORD.finditer(text), strict=False)]
-    return words, [tuple(m[0] for m in words[i : i + n]) for i in range(len(words) - n + 1)]
+def _grams(text: str, n: int) -> tuple[list[tuple[int, int]], list[tuple[str, ...]]]:
+    """Return where the words of a text are, and its n-grams."""
+    spans = [m.span() for m in islice(_WORD.finditer(text), _MAX_WORDS)]
+    words = [text[a:b] for a, b in spans]
+    return spans, list(zip(*(words[i:] for i in range(n)), strict=False))
 
 
-def _top_gram(text: str, n: int) -> Ranges:
-    words, grams = _grams(text, n)
-    if not grams:
-        return []
-    top, times = Counter(grams).most_common(1)[0]
-    found = [(words[i].start(), words[i + n - 1].end()) for i, gram in enumerate(grams) if gram == top]
-    return _joined(found) if times > 1 else []
+def _top_gram(text: str, n: int) -> Iterator[tuple[int, int]]:
+    spans, grams = _grams(text, n)
+    if grams:
+        top, times = Counter(grams).most_common(1)[0]
+        found = ((spans[i][0], spans[i + n - 1][1]) for i, gram in enumerate(grams) if gram == top)
+        yield from _joined(found) if times > 1 else ()
 
 
-def _repeated_grams(text: str, n: int) -> Ranges:
-    words, grams = _grams(text, n)
+def _repeated_grams(text: str, n: int) -> Iterator[tuple[int, int]]:
+    spans, grams = _grams(text, n)
     seen: set[tuple[str, ...]] = set()
-    found = []
-    for i, gram in enumerate(grams):
-        if gram in seen:
-            found.append((words[i].start(), words[i + n - 1].end()))
-        seen.add(gram)
-    return _joined(found)
+
+    def find() -> Iterator[tuple[int, int]]:
+        for i, gram in enumerate(grams):
+            if gram in seen:
+                yield spans[i][0], spans[i + n - 1][1]
+            seen.add(gram)
+
+    return _joined(find())
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Join ranges that overlap."""
-    joined: Ranges = []
-    for start, end in ranges:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
+    start, end = -1, -1
+    for a, b in ranges:
+        if a > end:
+            if end > start:
+                yield start, end
+            start = a
+        end = max(end, b)
+    if end > start:
+        yield start, end
 
 
 def _has_letter(word: str) -> bool:
@@ -111,7 +128,7 @@ def _has_letter(word: str) -> bool:
 
 
 _REPEATED_LINES, _REPEATED_PARAGRAPHS = _repeated(_LINE), _repeated(_PARAGRAPH)
-_FINDERS: dict[str, Callable[[str], Ranges]] = {
+_FINDERS: dict[str, Finder] = {
     "unique_sentences": _REPEATED_LINES,
     "unique_sentence_chars": _REPEATED_LINES,
     "duplicate_sentence_chars": _REPEATED_LINES,

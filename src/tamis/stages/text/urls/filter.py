@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from tamis._lazy import np
 from tamis.errors import UsageError, check_choice
@@ -44,10 +44,10 @@ class UrlFilter(ProcessingStage[DocumentBatch, DocumentBatch]):
     the full host with the domains, and URLs letter by letter, as its URLFilter does; "suffix" also drops the
     subdomains of each listed domain, in any case, and compares URLs without scheme. A URL goes for one banned word,
     for `soft_word_threshold` soft ones, and for a banned substring of its letters and digits. Documents without a URL
-    stay. No list ships.
+    stay. No list ships: `blocklists: false` says that a recipe is to go without them.
     """
 
-    blocklists: str | None = None
+    blocklists: str | Literal[False] | None = None
     categories: Sequence[str] | None = None
     domains: str | Iterable[str] | None = None
     urls: str | Iterable[str] | None = None
@@ -65,16 +65,19 @@ class UrlFilter(ProcessingStage[DocumentBatch, DocumentBatch]):
     def __post_init__(self) -> None:
         check_choice(f"{self.name}: match", self.match, (DATATROVE, SUFFIX))
         check_integer(self.soft_word_threshold, f"{self.name}: soft_word_threshold")
-        if self.categories is not None and self.blocklists is None:
+        if self.categories is not None and not self.blocklists:
             raise UsageError(f"{self.name}: categories choose among the folders of blocklists; give both")
         self._files = ListFiles()
-        if self.blocklists is not None:
+        if self.blocklists:
             self._files = ListFiles.below(self.blocklists, self.categories, self.name)
         given = (self.domains, self.urls, self.banned_words, self.soft_banned_words, self.banned_subwords)
         kinds = (DOMAINS, URLS, WORDS, SOFT_WORDS, SUBSTRINGS)
         self._more = {k: self._files.add(k, entries, self.name) for k, entries in zip(kinds, given, strict=True)}
-        if not self._files.all and not any(self._more.values()):
-            raise UsageError(f"{self.name}: no list is given; name a folder with blocklists, or domains, urls or words")
+        if not self._files.all and not any(self._more.values()) and self.blocklists is not False:
+            raise UsageError(
+                f"{self.name}: no list is given; name a folder with blocklists, or domains, urls or words; or say that "
+                "there are none with blocklists=False (tamis curate --no-blocklists)"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tables": None}
