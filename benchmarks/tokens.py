@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 import data
-from figures import ROWS, exit_code, note, table, write_page
+from figures import ROWS, exit_code, note, put_rows, table, write_page
 from measuring import TAMIS, measure
 from tamis.stages.text.tokens import patterns
 from tamis.stages.text.tokens.tokenizer import of_json
@@ -197,16 +197,31 @@ def command(quick: bool) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
+PARTS = {"speed": compare, "command": command}
+
+
+LOAD = os.getloadavg()[0]
+
+
+def write() -> None:
+    about = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].strip().split("\n")
+    machine = f"on {os.cpu_count()} cores with a load average of {LOAD:.1f} when it began"
+    head = ["# Figures of tokenizing", "", f"Written by `make bench-tokens`, {machine}.", ""]
+    write_page(PAGE, [*head, *about, "", *table(ROWS)])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less text and one round; writes no page")
+    parser.add_argument("--only", choices=sorted(PARTS), help="one part, whose rows of the page are replaced")
     given = parser.parse_args()
-    compare(given.quick)
-    command(given.quick)
-    if not given.quick:
-        about = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].split("\n")
-        head = ["# Figures of tokenizing", "", f"Written by `make bench-tokens`, on {os.cpu_count()} cores.", ""]
-        write_page(PAGE, [*head, *about, "", *table(ROWS)])
+    for part in [given.only] if given.only else PARTS:
+        PARTS[part](given.quick)
+    if given.only and not given.quick:
+        for part in dict.fromkeys(row[0] for row in ROWS):
+            put_rows(PAGE, [row for row in ROWS if row[0] == part])
+    elif not given.quick:
+        write()
     return exit_code()
 
 
