@@ -13,6 +13,7 @@
 #   make bench-tokens  token ids beside the libraries tokenizers and tiktoken
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-curate  a whole curation beside its steps as commands of their own
+#   make bench-choose  quantiles of 100 million scores, decontamination beside filters and datatrove's, kills
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
 #   make bench-video    cutting, cuts and motion in times real time; peak with 4K and with 30 minutes
@@ -53,7 +54,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-tokens bench-dedup bench-curate bench-choose bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel release torture clean torture-simulation torture-kills-long
 
 core: $(CORE)
 venv: $(STAMP)
@@ -111,6 +112,9 @@ bench-dedup: $(STAMP)
 
 bench-curate: $(STAMP)
 	@$(BIN)/python benchmarks/curate.py
+
+bench-choose: $(STAMP)
+	@$(BIN)/python benchmarks/choose.py
 
 bench-observe: $(STAMP)
 	@$(BIN)/python benchmarks/observe.py
