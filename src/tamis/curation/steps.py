@@ -202,8 +202,8 @@ class Buckets(Deduplication):
 class KeepTop(Deduplication):
     """Keep the documents with the highest scores: a `fraction` of the `weight`, or so many documents, tokens or bytes.
 
-    `score`, `ensemble`, `weight`, `scores_from`, `tokens_field`: as of Buckets. Of documents with the lowest score that is kept, those
-    that come first in the input stay. Documents without a score are dropped.
+    `score`, `ensemble`, `weight`, `scores_from`, `tokens_field`: as of Buckets. Of documents with the lowest score that
+    is kept, those that come first in the input stay. Documents without a score are dropped.
     """
 
     score: str | Sequence[str] = ()
