@@ -1,7 +1,7 @@
-"""datatrove's n-gram decontamination over a folder of JSONL, on two cores: `python ... IN OUT ITEMS`.
+"""datatrove's n-gram decontamination over a folder of JSONL, in one process: `python ... IN OUT ITEMS`.
 
 Runs in datatrove's own environment. The index is written as its indexer writes it, from a file of items instead of
-tasks of lighteval. Words are those of NLTK's tokenizer without its sentence splitter, whose data would be downloaded.
+tasks of lighteval.
 """
 
 from __future__ import annotations
@@ -10,33 +10,29 @@ import json
 import sys
 from pathlib import Path
 
-import nltk.tokenize
 import numpy as np
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.decont import NGramsDecontFilter
 from datatrove.pipeline.decont.n_grams import NGramsDecontConfig
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.writers import JsonlWriter
-from datatrove.utils.text import simplify_text, xxhash64
+from datatrove.utils.hashing import create_hash_func
+from datatrove.utils.text import simplify_text
+from datatrove.utils.typeshelper import Languages
+from datatrove.utils.word_tokenizers import load_word_tokenizer
 
 CONFIG = NGramsDecontConfig(n_grams=13)
 
 
-def word_tokenize(text: str, language: str = "english") -> list[str]:
-    return nltk.tokenize.NLTKWordTokenizer().tokenize(text)
-
-
-nltk.tokenize.word_tokenize = word_tokenize
-
-
 def write_index(items: Path, folder: Path) -> None:
+    hashed, tokenizer = create_hash_func(CONFIG.hash_config), load_word_tokenizer(Languages.english)
     hashes: set[int] = set()
     for line in items.read_text().splitlines():
-        words = word_tokenize(simplify_text(json.loads(line)["question"], CONFIG.norm_config))
+        words = tokenizer.word_tokenize(simplify_text(json.loads(line)["question"], CONFIG.norm_config))
         grams = (words[i : i + CONFIG.n_grams] for i in range(len(words) - CONFIG.n_grams + 1))
-        hashes.update(xxhash64(" ".join(gram)) for gram in grams)
+        hashes.update(hashed(" ".join(gram)) for gram in grams)
     folder.mkdir(parents=True)
-    np.array(sorted(hashes), "<u8").tofile(folder / "items.index.hashes")
+    np.array(sorted(hashes), CONFIG.hash_config.np_descr).tofile(folder / "items.index.hashes")
 
 
 def main() -> int:
