@@ -14,6 +14,7 @@
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-substring repeated passages: beside a suffix array, memory, scratch
 #   make bench-curate  a whole curation beside its steps as commands of their own
+#   make bench-choose  quantiles of 100 million scores, decontamination beside filters and datatrove's, kills
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
 #   make bench-video    cutting, cuts and motion in times real time; peak with 4K and with 30 minutes
@@ -58,6 +59,7 @@ export PIP_ROOT_USER_ACTION := ignore
 .PHONY: docs first-minutes screenshots core venv demo test test-failed lint format golden codebase wheel release clean
 .PHONY: torture torture-simulation torture-kills-long
 .PHONY: bench-budget
+.PHONY: bench-choose
 .PHONY: bench-cluster
 .PHONY: bench-curate
 .PHONY: bench-dedup
@@ -135,6 +137,9 @@ bench-substring: $(STAMP)
 
 bench-curate: $(STAMP)
 	@$(BIN)/python benchmarks/curate.py
+
+bench-choose: $(STAMP)
+	@$(BIN)/python benchmarks/choose.py
 
 bench-observe: $(STAMP)
 	@$(BIN)/python benchmarks/observe.py

@@ -13,7 +13,7 @@ import data
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = {
-    "datatrove": ["datatrove==0.10.1", "regex", "spacy>=3.8,<4", "orjson"],
+    "datatrove": ["datatrove==0.10.1", "regex", "spacy>=3.8,<4", "orjson", "xxhash<4"],
     "nemo-curator": ["nemo-curator[text-cpu]==1.4.0"],
 }
 _TOKEN = secrets.token_hex(

@@ -207,6 +207,29 @@ def test_scores_are_listed_by_position(tmp_path: Path) -> None:
         assert row["score"] == number(doc["score"]) or (row["score"] != row["score"] and number(doc["score"]) is None)
 
 
+@pytest.mark.parametrize("ensemble", ["mean", "rank_mean"])
+def test_scores_of_an_earlier_run_are_used(tmp_path: Path, ensemble: str) -> None:
+    """The fields are gone from nothing but the request: a run without them gives the same."""
+    docs = documents(500)
+    source = write(tmp_path / "in", docs)
+    scores = ["score", "other"]
+    curate([Buckets(scores, 9, ensemble=ensemble)], source, tmp_path / "first", blocksize="20KB")
+    again = {"scores_from": str(tmp_path / "first")}
+    curate([Buckets(scores, 9, ensemble=ensemble, by="lang", **again)], source, tmp_path / "second")
+    curate([Buckets(scores, 9, ensemble=ensemble, by="lang")], source, tmp_path / "expected")
+    assert read(tmp_path / "second") == read(tmp_path / "expected")
+    top = KeepTop("other", documents=40, **again)
+    curate([top], source, tmp_path / "top")
+    best = sorted(docs, key=lambda d: -d["other"])[:40]
+    assert {d["id"] for d in read(tmp_path / "top")} == {d["id"] for d in best}
+    # Documents that the table does not have have no score.
+    (source / "new.jsonl").write_text(json.dumps({**docs[0], "id": "new", "other": 1.0}) + "\n")
+    curate([KeepTop("other", fraction=1.0, **again)], source, tmp_path / "all")
+    assert {d["id"] for d in read(tmp_path / "all")} == {d["id"] for d in docs}
+    with pytest.raises(UsageError, match="has 0 tables of scores"):
+        Buckets("score", scores_from=str(tmp_path / "top"))
+
+
 @pytest.mark.parametrize(
     "limit", [{"documents": 100}, {"tokens": 9000}, {"bytes": 20_001}, {"fraction": "10%"}, {"documents": 10**6}]
 )

@@ -177,7 +177,8 @@ class Buckets(Deduplication):
     thousandths). `n` buckets of about equal weight (documents, bytes or tokens: `tokens_field`, or a quarter of the
     bytes), 0 for the lowest scores; equal scores share a bucket. `by`: a field whose values have buckets of their own.
     The edges are written to OUT/_tamis/duplicates/NAME-edges.json, from where another run takes them with `edges`.
-    `bucket_field` gets the number, null where a score is missing.
+    `bucket_field` gets the number, null where a score is missing. `scores_from`: the output of an earlier run with
+    buckets over the same input, whose scores are used instead of fields: a model need not run again.
     """
 
     score: str | Sequence[str] = ()
@@ -187,6 +188,7 @@ class Buckets(Deduplication):
     ensemble: str = "max"
     edges: str | None = None
     bucket_field: str = "quality_bucket"
+    scores_from: str | None = None
     tokens_field: str | None = None
     text_field: str = "text"
     name: str = "buckets"
@@ -206,8 +208,8 @@ class Buckets(Deduplication):
 class KeepTop(Deduplication):
     """Keep the documents with the highest scores: a `fraction` of the `weight`, or so many documents, tokens or bytes.
 
-    `score`, `ensemble`, `weight`, `tokens_field`: as of Buckets. Of documents with the lowest score that is kept, those
-    that come first in the input stay. Documents without a score are dropped.
+    `score`, `ensemble`, `weight`, `scores_from`, `tokens_field`: as of Buckets. Of documents with the lowest score that
+    is kept, those that come first in the input stay. Documents without a score are dropped.
     """
 
     score: str | Sequence[str] = ()
@@ -217,6 +219,7 @@ class KeepTop(Deduplication):
     bytes: int | None = None
     weight: str | None = None
     ensemble: str = "max"
+    scores_from: str | None = None
     tokens_field: str | None = None
     text_field: str = "text"
     name: str = "keep_top"

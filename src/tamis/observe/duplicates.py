@@ -140,13 +140,11 @@ def _listed(output: str, document: str, columns: Sequence[str]) -> Iterator[dict
     for part in sorted(folder.glob("*.parquet")):
         try:
             file = parquet.open_file(part)
-            if not set(columns) <= set(file.schema_arrow.names):
+            if not set(columns) <= set(file.schema_arrow.names):  # of lines or passages, or scores
                 continue
             table = file.read(columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{part} cannot be read: {exc}") from None
-        if "similarity" not in table.column_names:  # of repeated lines or passages, which are parts of documents
-            continue
         mask = pc.equal(table["id"], document)
         if name and offset_of(place) is not None:
             here = pc.ends_with(table["path"].cast(pa.large_string()), path_text(name).removeprefix("file://"))

@@ -26,11 +26,20 @@ MOST_GROUPS = 10_000
 
 @dataclass(frozen=True)
 class ScoreChoice:
-    """The scores of documents: fields with numbers, and how several become one. `weight`: of WEIGHTS."""
+    """The scores of documents: fields with numbers, and how several become one. `weight`: of WEIGHTS.
+
+    `scores_from`: the table of an earlier run that holds them, instead of fields.
+    """
 
     scores: list[str]
     ensemble: str = "max"
     weight: str = "documents"
+    scores_from: str | None = None
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that are read."""
+        return [] if self.scores_from is not None else self.scores
 
     @property
     def is_ranked(self) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tamis.dedup import state
 from tamis.dedup.position_table import PositionTable
 from tamis.dedup.quantiles.choice import MOST_GROUPS, N_RANKS, Edges, GroupEdges, ScoreChoice, load_edges
 from tamis.dedup.quantiles.mixing import epochs_of
+from tamis.dedup.quantiles.side_scores import SideScores
 from tamis.dedup.quantiles.weighted import NO_KEY, keys_of, numbers_of, smallest_reaching, totals_of
 from tamis.dedup.records import Records
 from tamis.errors import UsageError
@@ -35,7 +36,8 @@ EDGES, SCORES, MIX_FILE = "edges.json", "scores.parquet", "mix.json"
 
 def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
     """Find the edges of the buckets, or read them, and write the bucket of every document."""
-    scored = _ScoredRecords(Records(run.task.records), step.choice, step.by is not None)
+    side = _side_scores(step.choice, run)
+    scored = _ScoredRecords(Records(run.task.records), step.choice, step.by is not None, side)
     os.makedirs(run.task.duplicates, exist_ok=True)
     edges = load_edges(step.edges) if step.edges else _find_edges(scored, step, run)
     names = [group.name for group in edges.groups]
@@ -76,7 +78,7 @@ def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
 
 def decide_top(step: DecideTop, run: SolverRun) -> None:
     """Find the score down to which documents fit into the limit; of those with just that score, the first ones stay."""
-    scored = _ScoredRecords(Records(run.task.records), step.choice, False)
+    scored = _ScoredRecords(Records(run.task.records), step.choice, False, _side_scores(step.choice, run))
     os.makedirs(run.task.duplicates, exist_ok=True)
     if step.choice.is_ranked:
         scored.use_ranks(Edges(1, step.choice, None, [], _rank_edges(scored, run)), scored.names)
@@ -187,7 +189,8 @@ def _trim(scored: _ScoredRecords, last: Array, whole: Array, target: int) -> Non
 def _find_edges(scored: _ScoredRecords, step: DecideBuckets, run: SolverRun) -> Edges:
     ranks = _rank_edges(scored, run) if step.choice.is_ranked else []
     scored.use_ranks(Edges(step.n, step.choice, step.by, [], ranks), scored.names)
-    return Edges(step.n, step.choice, step.by, _quantiles(scored, scored.chunks, step.n, run), ranks)
+    found = _quantiles(scored, scored.chunks, step.n, run)
+    return Edges(step.n, replace(step.choice, scores_from=None), step.by, found, ranks)
 
 
 def _rank_edges(scored: _ScoredRecords, run: SolverRun) -> list[list[GroupEdges]]:
@@ -222,6 +225,10 @@ def _quantiles(scored: _ScoredRecords, chunks: Any, n: int, run: SolverRun) -> l
     ]
 
 
+def _side_scores(choice: ScoreChoice, run: SolverRun) -> SideScores | None:
+    return None if choice.scores_from is None else SideScores(choice.scores_from, choice.scores, run.paths())
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Part:
@@ -239,8 +246,8 @@ class _Part:
 class _ScoredRecords:
     """The records with their scores made one. `names`: of the groups, ascending; a single one without `by`."""
 
-    def __init__(self, records: Records, choice: ScoreChoice, is_grouped: bool) -> None:
-        self.records, self.choice, self._is_grouped = records, choice, is_grouped
+    def __init__(self, records: Records, choice: ScoreChoice, is_grouped: bool, side: SideScores | None = None) -> None:
+        self.records, self.choice, self._is_grouped, self._side = records, choice, is_grouped, side
         self._names = self._distinct() if is_grouped else np.array([b""])
         self.names = [raw.decode("utf-8", "replace") for raw in self._names.tolist()]
         self._ranks: list[list[Array]] = []  # of each score, the edges of each group, as keys
@@ -268,10 +275,12 @@ class _ScoredRecords:
         return np.zeros(n, np.int64) if raw is None else np.searchsorted(self._names, raw.view("S32"))
 
     def parts(self) -> Iterator[_Part]:
-        names = ["file", "offset", "weight", *(f"score_{k}" for k in range(len(self.choice.scores)))]
-        for columns in self._columns([*names, *(["group"] if self._is_grouped else [])]):
+        own = [] if self._side is not None else [f"score_{k}" for k in range(len(self.choice.scores))]
+        for columns in self._columns(["file", "offset", "weight", *own, *(["group"] if self._is_grouped else [])]):
             file, offset, weight, *scores = columns
             raw = scores.pop() if self._is_grouped else None
+            if self._side is not None:
+                scores = list(self._side.of(file, offset))
             group = self._groups(raw, len(file))
             score = self._combined(scores, group)
             yield _Part(file, offset, group, weight, scores, score, keys_of(score))
@@ -282,6 +291,13 @@ class _ScoredRecords:
             yield part.group, part.key, part.weight
 
     def chunks_of_score(self, k: int) -> Iterator[tuple[Array, Array, Array]]:
+        if self._side is not None:
+            for file, offset, weight, *raw in self._columns(
+                ["file", "offset", "weight", *(["group"] if self._is_grouped else [])]
+            ):
+                score = self._side.of(file, offset)[k]
+                yield self._groups(raw[0] if raw else None, len(score)), keys_of(score), weight
+            return
         for columns in self._columns(["weight", f"score_{k}", *(["group"] if self._is_grouped else [])]):
             weight, score = columns[:2]
             yield self._groups(columns[2] if self._is_grouped else None, len(score)), keys_of(score), weight

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import BUCKETS, MIX, TOP, DedupKind
@@ -23,14 +24,30 @@ if TYPE_CHECKING:
 MOST_EPOCHS = 100
 
 
-def score_choice(who: str, score: str | Sequence[str], ensemble: str, weight: str) -> ScoreChoice:
+def score_choice(
+    who: str, score: str | Sequence[str], ensemble: str, weight: str, scores_from: str | None = None
+) -> ScoreChoice:
     """Check how documents are scored and weighed."""
     scores = [score] if isinstance(score, str) else list(score)
     if not scores or not all(isinstance(s, str) and s for s in scores) or len(set(scores)) < len(scores):
         raise UsageError(f"{who}: score must be the name of a field, or several different ones, got {score!r}")
     check_choice(f"{who}: ensemble", ensemble, ENSEMBLES)
     check_choice(f"{who}: weight", weight, WEIGHTS)
-    return ScoreChoice(scores, ensemble, weight)
+    return ScoreChoice(scores, ensemble, weight, None if scores_from is None else _score_table(who, scores_from))
+
+
+def _score_table(who: str, path: str) -> str:
+    """Return the table of scores that a path names: itself, or the only one of an output folder."""
+    if os.path.isdir(path):
+        found = sorted(glob.glob(os.path.join(glob.escape(path), "_tamis", "duplicates", "*scores.parquet")))
+        if len(found) != 1:
+            raise UsageError(
+                f"{who}: {path} has {len(found)} tables of scores (_tamis/duplicates/*scores.parquet); name the file"
+            )
+        path = found[0]
+    if not os.path.isfile(path):
+        raise UsageError(f"{who}: there is no {path}; give the output of a run with buckets")
+    return os.path.abspath(path)
 
 
 @dataclass
@@ -45,12 +62,13 @@ class BucketsWorkflow:
     ensemble: str = "max"
     edges: str | None = None
     bucket_field: str = "quality_bucket"
+    scores_from: str | None = None
     tokens_field: str | None = None
     text_field: str = "text"
 
     def __post_init__(self) -> None:
         who = BUCKETS.title
-        self.choice = score_choice(who, self.score, self.ensemble, self.weight)
+        self.choice = score_choice(who, self.score, self.ensemble, self.weight, self.scores_from)
         check_integer(self.n, f"{who}: n", 2, MOST_BUCKETS)
         if not self.bucket_field or self.bucket_field in (*self.choice.scores, self.text_field, self.by):
             raise UsageError(f"{who}: bucket_field must be a field of its own, got {self.bucket_field!r}")
@@ -61,7 +79,7 @@ class BucketsWorkflow:
         if not os.path.isfile(path):
             raise UsageError(f"{BUCKETS.title}: there is no {path}; give the edges.json of an earlier run")
         edges = load_edges(path)
-        if edges.choice != self.choice or edges.by != self.by or edges.n != self.n:
+        if edges.choice != replace(self.choice, scores_from=None) or edges.by != self.by or edges.n != self.n:
             raise UsageError(
                 f"{path}: these edges are of {edges.n} buckets of {vars(edges.choice)} by {edges.by}; the step has "
                 f"{self.n} of {vars(self.choice)} by {self.by}"
@@ -79,7 +97,7 @@ class BucketsWorkflow:
         }
         step = DecideBuckets(self.choice, self.by, self.n, edges)
         by = [] if self.by is None else [self.by]
-        records = ScoreRecords(self.choice.scores, self.weight, by, self.text_field, self.tokens_field)
+        records = ScoreRecords(self.choice.fields, self.weight, by, self.text_field, self.tokens_field)
         return _passes(BUCKETS, self.output_path, records, step, identity)
 
     def removal(self, table: str) -> ProcessingStage[Any, Any]:
@@ -98,6 +116,7 @@ class TopWorkflow:
     bytes: int | None = None
     weight: str | None = None
     ensemble: str = "max"
+    scores_from: str | None = None
     tokens_field: str | None = None
     text_field: str = "text"
 
@@ -114,13 +133,13 @@ class TopWorkflow:
         share = None if self.fraction is None else parse_fraction(self.fraction, f"{who}: fraction")
         self.limit = TopLimit(share, next(iter(chosen.values()), None))
         weight = next(iter(chosen), None) or self.weight or "documents"
-        self.choice = score_choice(who, self.score, self.ensemble, weight)
+        self.choice = score_choice(who, self.score, self.ensemble, weight, self.scores_from)
 
     def passes(self) -> Passes:
         from tamis.dedup.solver_task import DecideTop
 
         identity = _identity(self.choice, None, self.text_field, self.tokens_field) | {"limit": vars(self.limit)}
-        records = ScoreRecords(self.choice.scores, self.choice.weight, [], self.text_field, self.tokens_field)
+        records = ScoreRecords(self.choice.fields, self.choice.weight, [], self.text_field, self.tokens_field)
         return _passes(TOP, self.output_path, records, DecideTop(self.choice, self.limit), identity)
 
     def removal(self, table: str) -> ProcessingStage[Any, Any]:
