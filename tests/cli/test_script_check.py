@@ -171,3 +171,41 @@ def test_the_command(tmp_path: Path) -> None:
         "imports nothing of nemo_curator" in CliRunner().invoke(app, ["doctor", "--check-script", str(script)]).output
     )
     assert CliRunner().invoke(app, ["doctor", "--check-script", str(tmp_path / "none.py")]).exit_code != 0
+
+
+def test_a_recipe_is_checked_like_a_script(tmp_path: Path) -> None:
+    recipe = tmp_path / "job.yaml"
+    recipe.write_text(
+        "input: ${oc.env:DATA}\n"
+        "stages:\n"
+        "  - _target_: nemo_curator.stages.text.io.reader.JsonlReader\n"
+        "    file_paths: data\n"
+        "    chunk: 5\n"
+        "  - _target_: nemo_curator.stages.audio.common.GetAudioDurationStage\n"
+        "  - _target_: nemo_curator.stages.text.io.writer.JsonlWriter\n"
+        "    path: data/clean\n"
+    )
+    found = check_script(recipe)["findings"]
+    assert [(f["line"], f["verdict"]) for f in found] == [
+        (3, "works"), (3, "missing"), (6, "missing"), (7, "works"), (7, "differs"),
+    ]  # fmt: skip
+    assert found[1]["what"] == "JsonlReader(chunk=...)"
+    assert "audio is not here" in found[2]["note"]
+    assert "data/clean is inside the input data" in found[4]["note"]
+    recipe.write_text("stages: [")
+    with pytest.raises(UsageError, match="this is no YAML"):
+        check_script(recipe)
+
+
+def test_what_behaves_otherwise_is_said_with_the_import(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from nemo_curator.stages.text.modifiers import MarkdownRemover\n"
+        "from nemo_curator.stages.text.io.reader import JsonlReader\n"
+        "from nemo_curator.stages.text.io.writer import JsonlWriter\n"
+        'JsonlReader("in")\n'
+        'JsonlWriter(path="in2/out")\n'
+    )
+    found = check_script(script)["findings"]
+    assert [f["verdict"] for f in found] == ["differs", "works", "works"]
+    assert "underscores" in found[0]["note"]

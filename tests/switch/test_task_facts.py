@@ -6,13 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from tamis import InProcessExecutor, Pipeline
 from tamis.stages.base import ProcessingStage
+from tamis.stages.deduplication.fuzzy import FuzzyDeduplicationWorkflow
+from tamis.stages.deduplication.id_generator import (
+    create_id_generator_actor,
+    kill_id_generator_actor,
+    write_id_generator_to_disk,
+)
 from tamis.stages.resources import Resources
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.modules.add_id import AddId
 from tamis.tasks import DocumentBatch
 
 SEEN: list[tuple[str, str, list[str]]] = []
@@ -65,3 +74,31 @@ def test_what_lists_reads_and_writes_has_figures_too(tmp_path: Path) -> None:
     totals = [sum(task._stage_perf[i].num_items_processed for task in tasks) for i in range(len(names))]
     assert totals == [3, 12, 12, 9]
     assert sum(task._stage_perf[1].input_data_size_mb for task in tasks) > 0
+
+
+def test_ids_outside_of_a_run_are_those_of_the_task() -> None:
+    batch = DocumentBatch("set", pd.DataFrame({"text": ["a", "b"]}), task_id="0_7")
+    assert AddId("id", id_prefix="web").process(batch).data["id"].tolist() == ["web_0_7_0", "web_0_7_1"]
+
+
+def test_the_cache_may_be_inside_the_output_and_folders_are_made(tmp_path: Path) -> None:
+    words = [f"w{i}" for i in range(60)]
+    texts = [" ".join(words), " ".join([*words, "more"]), " ".join(reversed(words))]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "out/cache").mkdir(parents=True)  # as the script of a user makes it first
+    for removal in (False, True):
+        output = tmp_path / ("kept" if removal else "out")
+        workflow = FuzzyDeduplicationWorkflow(
+            cache_path=str(output / "cache"), output_path=str(output), input_path=str(tmp_path / "in.jsonl"),
+            input_filetype="jsonl", perform_removal=removal, output_filetype="jsonl",
+        )  # fmt: skip
+        for _ in range(2):
+            result = workflow.run(InProcessExecutor(), progress=False, memory="600MB")
+            assert result.get_metadata("num_duplicates") == 1
+    assert [p.name for p in (tmp_path / "out/FuzzyDuplicateIds").glob("*.parquet")]
+    create_id_generator_actor()
+    try:
+        write_id_generator_to_disk(str(tmp_path / "new/folder/ids.json"))
+    finally:
+        kill_id_generator_actor()
+    assert (tmp_path / "new/folder/ids.json").exists()

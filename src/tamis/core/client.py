@@ -68,7 +68,7 @@ class RayClient:
             check_optional_integer(getattr(self, name), f"RayClient: {name}", 0)
         for name in ("ray_port", "ray_dashboard_port", "ray_client_server_port", "ray_metrics_port"):
             check_integer(getattr(self, name), f"RayClient: {name}", 0, 65535)
-        if self.metrics_dir is not None and not os.path.isdir(self.metrics_dir):
+        if self.metrics_dir is not None and os.path.exists(self.metrics_dir) and not os.path.isdir(self.metrics_dir):
             raise UsageError(f"RayClient: metrics_dir: {self.metrics_dir} is not a folder")
 
     @property
@@ -140,6 +140,7 @@ class RayClient:
         from tamis import files
 
         assert self.metrics_dir is not None
+        os.makedirs(self.metrics_dir, exist_ok=True)
         with files.replacing(os.path.join(self.metrics_dir, "ray_targets.json")) as file:
             host = head.address.rpartition(":")[0]
             file.write(f'[{{"targets": ["{host}:{head.metrics_port}"]}}]\n'.encode())

@@ -137,11 +137,22 @@ class InOneCall(ABC):
         """
         from tamis.dedup.workflow import Workflow
 
-        if self.cache_path is not None:
+        if self.cache_path is not None and not self.is_cache_in_output:
             settings.setdefault("scratch", self.cache_path)
         passes = self.passes()
         passes.ids = self.ids()
         return Workflow(passes, settings, progress, executor).run()
+
+    @property
+    def is_cache_in_output(self) -> bool:
+        """Whether `cache_path` is the output or a folder of it.
+
+        Scratch is then where it is by default, in the run directory of the output.
+        """
+        if self.cache_path is None or urls.is_remote(str(self.output_path)) or urls.is_remote(self.cache_path):
+            return False
+        cache, output = (os.path.realpath(str(path)) for path in (self.cache_path, self.output_path))
+        return os.path.commonpath([cache, output]) == output
 
     def ids(self) -> IdFiles | None:
         """Return where the ids of removed documents are written for a separate removal; None if they are not."""

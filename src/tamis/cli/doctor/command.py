@@ -32,14 +32,16 @@ def doctor(
     ] = None,
     check_script: Annotated[
         Path | None,
-        Option(help="A script or notebook for NeMo Curator: say what of it works here. It is read, never run."),
+        Option(
+            help="A script, notebook or YAML recipe for NeMo Curator: say what of it works here. It is read, never run."
+        ),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Show memory limits, cores, disk, GPUs, installed extras, and what will be enforced.
 
-    With --check-script it lists every import and parameter of NeMo Curator in a script, and what to use for those that
-    are not here; exit code 1 if there are any.
+    With --check-script it lists every import and parameter of NeMo Curator in a script, what behaves otherwise, and
+    what to use for what is not here; exit code 1 if there is any.
 
     Example: tamis doctor --memory 2GB
     """

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tamis._nemo_hints import load_advice, suggest_replacement
-from tamis.cli.doctor.script_uses import Use, read_script, uses_of
+from tamis.cli.doctor.script_uses import Use, read_script, uses_of, uses_of_recipe
 
 WORKS, DIFFERS, MISSING = "works", "differs", "missing"
 # Rooms that users import from. Others are not looked at: importing is running.
@@ -29,7 +29,9 @@ class Finding:
 
 def check_script(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return all findings about a script, as plain JSON values, and the number of findings of each kind."""
-    findings = judge(uses_of(read_script(path), os.fspath(path)))
+    source, name = read_script(path), os.fspath(path)
+    uses = uses_of_recipe(source, name) if name.endswith((".yaml", ".yml")) else uses_of(source, name)
+    findings = judge(uses)
     counts = {v: sum(f.verdict == v for f in findings) for v in (WORKS, DIFFERS, MISSING)}
     return {"script": os.fspath(path), "counts": counts, "findings": [asdict(f) for f in findings]}
 
@@ -37,12 +39,38 @@ def check_script(path: str | os.PathLike[str]) -> dict[str, Any]:
 def judge(uses: Iterable[Use]) -> list[Finding]:
     """Return a finding for each import, and for each call with anything to report beyond its import."""
     findings: list[Finding] = []
+    uses = list(uses)
     for use in uses:
         if use.kind == "import":
             findings.append(_judge_import(use))
         elif (thing := find(use.path)) is not _NOTHING:
             findings += _judge_call(use, thing)
-    return list(dict.fromkeys(findings))
+    findings += _judge_paths(uses)
+    return sorted(dict.fromkeys(findings), key=lambda finding: finding.line)
+
+
+def _judge_paths(uses: Iterable[Use]) -> list[Finding]:
+    """Return a finding for each output whose path, as the script has it, is that of an input or is inside of one."""
+    inputs: list[tuple[int, str, str]] = []
+    outputs: list[tuple[int, str, str]] = []
+    for use in uses:
+        name, texts = use.path.rpartition(".")[2], dict(use.texts)
+        if use.kind != "call":
+            continue
+        for kind, parameters, paths in (
+            (("Reader", "Workflow", "PartitioningStage"), ("file_paths", "input_path"), inputs),
+            (("Writer", "Workflow"), ("path", "output_path"), outputs),
+        ):
+            if name.endswith(kind):
+                wanted = (*parameters, "") if not name.endswith("Workflow") else parameters
+                paths += [(use.line, name, os.path.normpath(texts[p])) for p in wanted if texts.get(p)]
+    findings = []
+    for line, name, output in outputs:
+        for _, _, source in inputs:
+            if output == source or output.startswith(source.rstrip("/") + "/"):
+                note = f"{output} is inside the input {source}: it is left out of what is read; give another folder"
+                findings.append(Finding(line, f"{name}({output!r})", DIFFERS, note))
+    return findings
 
 
 def _judge_import(use: Use) -> Finding:
@@ -57,7 +85,8 @@ def _judge_import(use: Use) -> Finding:
         )
     if find(use.path) is _NOTHING:
         return Finding(use.line, what, MISSING, suggest_replacement(use.path) or _nearest(use.path))
-    note = load_advice()["differs"].get(use.path.rpartition(".")[2], "")
+    name = use.path.rpartition(".")[2]
+    note = load_advice()["differs"].get(name) or load_advice()["behaviour"].get(name, "")
     return Finding(use.line, what, DIFFERS if note else WORKS, note)
 
 

@@ -14,6 +14,7 @@ from tamis.errors import UsageError
 
 PACKAGES = ("nemo_curator", "tamis")
 _MOST_BYTES = 10_000_000
+_TARGET = "_target_"  # in recipes: the class to make
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Use:
     keywords: tuple[str, ...] = ()
     n_positional: int = 0
     complete: bool = True  # False: arguments are unpacked (*, **), so that not all of them can be seen
+    # Arguments that are texts, by parameter; "" for the first by position.
+    texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
 def read_script(path: str | os.PathLike[str]) -> str:
@@ -69,6 +72,38 @@ def uses_of(source: str, name: str = "script") -> list[Use]:
     except RecursionError as exc:
         raise UsageError(f"{name}: its expressions are nested too deeply to be read") from exc
     return sorted(finder.uses, key=lambda use: use.line)
+
+
+def uses_of_recipe(source: str, name: str = "recipe") -> list[Use]:
+    """Return what the `_target_` entries of a YAML file import and call, in the order of lines."""
+    import yaml
+
+    try:
+        root = yaml.compose(source, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as exc:
+        raise UsageError(f"{name}: this is no YAML that can be read: {exc}") from exc
+    uses: list[Use] = []
+    waiting, seen = [root] if root is not None else [], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            scalars = {k.value: v for k, v in node.value if isinstance(k, yaml.ScalarNode)}
+            waiting += [value for _, value in node.value]
+            target = scalars.get(_TARGET)
+            path = _ours(target.value) if isinstance(target, yaml.ScalarNode) else None
+            if target is not None and path is not None:
+                line = target.start_mark.line + 1
+                keywords = tuple(k for k in scalars if not (k.startswith("_") and k.endswith("_")))
+                plain = {k: v.value for k, v in scalars.items() if isinstance(v, yaml.ScalarNode)}
+                texts = tuple((k, plain[k]) for k in keywords if k in plain and "${" not in plain[k])
+                uses.append(Use(line, "import", path))
+                uses.append(Use(line, "call", path, keywords=keywords, texts=texts))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+    return sorted(uses, key=lambda use: use.line)
 
 
 @dataclass
@@ -135,7 +170,10 @@ class _Finder(ast.NodeVisitor):
         positional = [a for a in node.args if not isinstance(a, ast.Starred)]
         complete = len(positional) == len(node.args) and len(keywords) == len(node.keywords)
         kind = "method" if method else "call"
-        self.uses.append(Use(node.lineno, kind, path, method, keywords, len(positional), complete))
+        first = [("", node.args[0])] if node.args else []
+        named = [*first, *((k.arg, k.value) for k in node.keywords if k.arg is not None)]
+        texts = tuple((n, v.value) for n, v in named if isinstance(v, ast.Constant) and isinstance(v.value, str))
+        self.uses.append(Use(node.lineno, kind, path, method, keywords, len(positional), complete, texts))
 
     def _path(self, node: ast.expr) -> str | None:
         """Return the dotted path of a name, or of attributes of an imported name."""

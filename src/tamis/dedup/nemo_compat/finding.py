@@ -150,7 +150,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         workflow = copy.copy(self)
         if tasks:
             workflow.input_path = absolute(files_of(tasks))
-        if self.cache_path is not None:
+        if self.cache_path is not None and not self.is_cache_in_output:
             os.makedirs(self.cache_path, exist_ok=True)
         with environment(self.env_vars):
             result = workflow.find(executor, progress, dict(settings))

@@ -63,6 +63,7 @@ class IdGeneratorBase:
     def to_disk(self, filepath: str, storage_options: Mapping[str, Any] | None = None) -> None:
         _local(filepath, storage_options)
         about = {"next_id": self.next_id, "batch_registry": self.batch_registry, "files": self.files}
+        os.makedirs(os.path.dirname(filepath) or ".", exist_ok=True)
         with own_files.replacing(filepath) as file:
             file.write(json.dumps(about).encode("utf-8", "surrogateescape"))
 

@@ -167,7 +167,6 @@ class TextSemanticDeduplicationWorkflow(WorkflowBase):
             tasks = self._embed_once(executor, progress, settings)
             if self.use_id_generator:
                 assert self.id_generator_state_file is not None
-                os.makedirs(os.path.dirname(self.id_generator_state_file), exist_ok=True)
                 write_id_generator_to_disk(self.id_generator_state_file)
         finally:
             if self.use_id_generator:

@@ -134,11 +134,11 @@ class RunDir(files.Closing):
             )
 
     def foreign_names(self) -> list[str]:
-        """Return the names in the output other than the run directory and shards.
+        """Return the names in the output other than the run directory, shards and empty folders.
 
         They are files of this run, or files that this run did not write.
         """
-        names = list(self.remote.sizes) if self.remote is not None else os.listdir(self.output)
+        names = list(self.remote.sizes) if self.remote is not None else _with_data(self.output)
         tops = [(n, n.partition("/")[0]) for n in names if n != RUN_DIRECTORY]
         return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
 
@@ -513,3 +513,10 @@ _ADVICE = (
 
 def new_run_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]
+
+
+def _with_data(folder: str) -> list[str]:
+    """Return the names in a folder without those of empty folders, such as one that was made for later."""
+    names = os.listdir(folder)
+    paths = {name: os.path.join(folder, name) for name in names}
+    return [n for n, path in paths.items() if os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)]

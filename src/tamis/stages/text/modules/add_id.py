@@ -17,8 +17,8 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     The offset is that of the record's first byte (decoded, for compressed files), or the row number of a Parquet file.
     Several documents of one record (from a splitter) are numbered: `..._0`, `..._1`. The id of a document without a
-    record is the 128-bit hash that identifies it in the engine. A document that already has an id is an error unless
-    `overwrite`.
+    record is the 128-bit hash that identifies it in the engine, and `{id of the task}_{number}` outside of runs. A
+    document that already has an id is an error unless `overwrite`.
     """
 
     id_field: str
@@ -60,9 +60,9 @@ def _join(left: Any, right: pa.Array) -> pa.Array:
 
 
 def _identities(batch: DocumentBatch) -> list[str]:
-    """Return the identity of every document in hexadecimal, or its position if the batch is not part of a run."""
+    """Return the identity of every document in hexadecimal; outside of runs the id of the task and a number."""
     if not batch.is_identified:
-        return [f"{i:032x}" for i in range(batch.num_items)]
+        return [f"{batch.task_id}_{i}" for i in range(batch.num_items)]
     return [f"{hi:016x}{lo:016x}" for hi, lo in zip(*(half.tolist() for half in batch.identity), strict=True)]
 
 
