@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +301,29 @@ def test_a_source_that_would_lose_too_much_stops_it(planted: Path) -> None:
     with pytest.raises(Incomplete, match="nothing was removed"):
         run(planted, max_source_loss=0.3)
     assert run(planted, max_source_loss=1).summary["n_duplicates"] == 256
+
+
+@pytest.mark.parametrize("mark", ["evaluation/index.json", "keys-0", "summary.json"])
+def test_a_killed_run_resumes_and_ends_the_same(planted: Path, mark: str) -> None:
+    run(planted)
+    whole = read(planted / "out")
+    target = planted / "killed"
+    words = [str(planted / "in"), str(target), "--against", str(planted / "evals"), "--memory", MEMORY, "-q"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tamis.cli.start", "decontaminate", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while process.poll() is None and not (target / "_tamis" / "dedup" / mark).exists():
+        time.sleep(0.002)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = command.tamis("decontaminate", *words)
+    assert done.exit_code == 0, done.output
+    assert read(target) == whole
+    assert check(target)[0] == 0
 
 
 # -- evaluation sets --------------------------------------------------------------------------------------------------
