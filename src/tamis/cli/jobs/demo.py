@@ -152,7 +152,7 @@ def _print(
     made_s: float,
     copies: Counter[str],
 ) -> None:
-    from tamis.cli.terminal.show import print_lines, print_table
+    from tamis.cli.terminal.show import count, print_lines, print_table
     from tamis.sizes import format_size
 
     head = f"{format_size(planted.n_bytes)} of text in {len(planted.files)} files (JSONL, gzip, zstd, Parquet)"
@@ -170,7 +170,7 @@ def _print(
             f"duplicates: {by_text:,} removed as copies, {copies.total() - by_text:,} dropped by the rule that drops "
             "the original",
             explain_drops(about),
-            f"output: {result} ({about['n_files']} files)",
+            f"output: {result} ({count(about['n_files'], 'file')})",
             f"quarantine: {command('quarantine', result)}",
             f"why a document went: {command('why', result, planted.duplicates[0])}" if planted.duplicates else "",
             "",
