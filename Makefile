@@ -10,7 +10,9 @@
 #   make torture-kills-long  KILLS=1000 random kills over all kinds of jobs, in at most MINUTES=90
 #   make bench-engine  memory and throughput figures of the engine
 #   make bench-text    filters against their peers
+#   make bench-tokens  token ids beside the libraries tokenizers and tiktoken
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
+#   make bench-substring repeated passages: beside a suffix array, memory, scratch
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
@@ -22,6 +24,7 @@
 #   make bench-budget  peaks of every kind of job under three budgets, seen from outside
 #   make bench-cluster executors on a Ray cluster of one node: throughput, start, memory, 20 kills
 #   make bench-stores  1 GB out of an S3 server on loopback, beside boto3's own parallel reads
+#   make bench-web     WARC to text beside a bare loop, peaks, kills, hostile files, URL rules beside datatrove's
 #   make bench-start   what installing and starting take
 #   make golden        outputs and speed of this tree beside those of an earlier commit (BASE=rev, PAIRS=n)
 #   make codebase      figures about the source tree
@@ -29,6 +32,7 @@
 #   make first-minutes docs/start.md from `pip install .` on, in an environment of its own (five minutes)
 #   make screenshots   the pictures of docs/images, from real runs (needs chromium)
 #   make wheel         a wheel with kernels for all CPU levels, the same bytes each time (in dist/)
+#   make release       sdist and wheel (in dist/), installed and run in a bare environment, with limits on both
 #   make core          only the environment (.venv) of the package itself
 #   make venv          the same with everything that tests and linters need
 #   make clean         remove what these targets made (also .venv)
@@ -51,7 +55,26 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: docs first-minutes screenshots bench-gpu core venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
+.PHONY: docs first-minutes screenshots core venv demo test test-failed lint format golden codebase wheel release clean
+.PHONY: torture torture-simulation torture-kills-long
+.PHONY: bench-budget
+.PHONY: bench-cluster
+.PHONY: bench-curate
+.PHONY: bench-dedup
+.PHONY: bench-engine
+.PHONY: bench-gpu
+.PHONY: bench-images
+.PHONY: bench-langid
+.PHONY: bench-models
+.PHONY: bench-observe
+.PHONY: bench-plan
+.PHONY: bench-start
+.PHONY: bench-stores
+.PHONY: bench-substring
+.PHONY: bench-text
+.PHONY: bench-tokens
+.PHONY: bench-video
+.PHONY: bench-web
 
 core: $(CORE)
 venv: $(STAMP)
@@ -101,8 +124,14 @@ bench-engine: $(STAMP)
 bench-text: $(STAMP)
 	@$(BIN)/python benchmarks/text.py
 
+bench-tokens: $(STAMP)
+	@$(BIN)/python benchmarks/tokens.py
+
 bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py
+
+bench-substring: $(STAMP)
+	@$(BIN)/python benchmarks/substring.py
 
 bench-curate: $(STAMP)
 	@$(BIN)/python benchmarks/curate.py
@@ -120,6 +149,9 @@ bench-start: $(STAMP)
 
 bench-stores: $(STAMP)
 	@$(BIN)/python benchmarks/stores.py --write
+
+bench-web: $(STAMP)
+	@$(BIN)/python benchmarks/web.py --write
 
 bench-budget: $(STAMP)
 	@$(BIN)/python benchmarks/budget.py
@@ -170,6 +202,14 @@ wheel:
 	@TAMIS_BUILD_LEVELS=all TAMIS_BUILD_PLATFORM=manylinux_2_17_$$(uname -m) $(PYTHON) -m pip wheel -q --no-deps -w dist .
 	@ls -l dist/*.whl
 
+.venv-release/.ready:
+	@test -x .venv-release/bin/python || $(PYTHON) -m venv .venv-release
+	@.venv-release/bin/python -m pip install -qq 'build>=1.2,<2'
+	@touch $@
+
+release: .venv-release/.ready
+	@.venv-release/bin/python tools/release.py
+
 # As tests/support/torture_parts.py has them.
 TORTURE_PARTS := cluster stores passes kills budgets memory models formats rest
 SEEDS ?= 100000
@@ -194,5 +234,5 @@ torture-kills-long: $(STAMP)
 	@$(BOUNDED) --minutes $$(($(MINUTES) + 10)) $(BIN)/python -m tests.faults.random_kills --kills $(KILLS) --minutes $(MINUTES)
 
 clean:
-	rm -rf $(VENV) .venv-docs src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output demo-output-* bench-data
+	rm -rf $(VENV) .venv-docs .venv-release src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output demo-output-* bench-data
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,7 +28,7 @@ from measuring import TAMIS, measure
 
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "plan"
 N_JOBS, SEED, GOAL = 100, 1, 0.85
-RECIPES = ("copy", "to_parquet", "gopher", "c4", "fineweb", "heuristic_english", "dedup exact", "dedup fuzzy")
+RECIPES = ("copy", "to_parquet", "gopher", "c4", "heuristic_english", "dedup exact", "dedup fuzzy")
 SIZES_MB = (1, 3, 8, 20, 50, 100)
 FORMATS = ("jsonl", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 BUDGETS = ("300MB", "400MB", "600MB", "1GB", "2GB")

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.recipe.load import RECIPE_SETTINGS, TOP_LEVEL
+from tests.stages.text.tokens import small_tokenizers
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])  # CONTRIBUTING.md: test_contributing.py
@@ -46,7 +47,7 @@ def place(tmp_path: Path) -> Path:
 
 
 # What a block shows -> the package of an extra that it needs. There is not one for every Python.
-NEEDS = {"import torch\n": "torch", 'lang="ja"': "MeCab"}
+NEEDS = {"import torch\n": "torch", 'lang="ja"': "MeCab", "from tokenizers import": "tokenizers"}
 # Each is a program of its own; libraries are loaded once for all of a page.
 IN_ORDER = """
 import runpy, sys
@@ -144,14 +145,19 @@ def test_every_example_is_tested() -> None:
     assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == sorted(EXAMPLES)
 
 
-# Others are for images (tests/cli/test_images.py) and videos (tests/stages/video).
-OTHERS = ("images-", "video-")
+# Others are for images (tests/cli/test_images.py), videos (tests/stages/video) and crawls
+# (tests/curation/test_web_preset.py).
+OTHERS = ("images-", "video-", "fineweb")
 SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yaml") if not p.stem.startswith(OTHERS))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_recipes_run(name: str, place: Path) -> None:
     options = ["--set", "input=data", "--set", "output=out", "--memory", "512MB", "--json"]
+    if name == "tokenize":
+        pytest.importorskip("tokenizers")
+        small_tokenizers.save(place / "tok")
+        options += ["--set", "write.tokens.tokenizer=tok"]
     about = json.loads(run("-m", "tamis.cli.start", "run", name, *options, cwd=place).stdout)
     assert about.get("n_records", about.get("n_documents")) == 12
     assert name not in ("copy", "to_parquet") or about["n_written"] == 12

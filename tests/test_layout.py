@@ -154,7 +154,9 @@ SUPERVISOR_PACKAGES = (
 IN_WORKERS_ONLY = (
     "tamis.curation.packer",
     "tamis.curation.scores",
+    "tamis.curation.sequences",
     "tamis.curation.source_limits",
+    "tamis.curation.token_packer",
     "tamis.tasks.columns",
     "tamis.tasks.frames",
     "tamis.tasks.returned_data",

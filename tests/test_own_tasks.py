@@ -195,7 +195,7 @@ def test_the_first_exception_is_told_with_its_document(tmp_path: Path) -> None:
 
 def test_documents_in_quarantine_are_told_where_the_run_is_complete(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in")
-    with pytest.warns(UserWarning, match=r"p: 1 documents are in quarantine \(.*first: stage 'fails'.*\(at \d+"):
+    with pytest.warns(UserWarning, match=r"p: 1 document is in quarantine \(.*first: stage 'fails'.*\(at \d+"):
         (batch,) = run(JsonlReader(source), Fails("word 17"), fail_fast=False)
     assert batch.num_items == 29
 

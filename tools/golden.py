@@ -369,6 +369,7 @@ def jobs() -> list[Job]:
         Job("dedup fuzzy bands", ("dedup", "fuzzy", "{in}/jsonl", "{out}", "--bands-per-iteration", "5")),
         Job("dedup lines", ("dedup", "lines", "{in}/jsonl", "{out}")),
         Job("dedup lines paragraphs", ("dedup", "lines", "{in}/jsonl", "{out}", "--unit", "paragraph")),
+        Job("dedup substrings", ("dedup", "substrings", "{in}/jsonl", "{out}", "--min-bytes", "60")),
         Job("dedup semantic", ("dedup", "semantic", "{in}/embeddings", "{out}", "--eps", "0.05", "--clusters", "6")),
         Job("curate minimal", ("curate", "{in}/jsonl", "{out}", "--preset", "minimal", "--no-card")),
         Job("curate books", ("curate", "{in}/jsonl", "{out}", "--preset", "books", "--no-card")),

@@ -1,8 +1,9 @@
 """Make the pictures of docs/images from real runs: `make screenshots`, or names of pictures as arguments.
 
 Terminal sessions become SVG, pages of the report and the dashboard PNG (headless chromium by way of selenium), and the
-chart of peers is drawn from the tables in docs/explanation, so that it shows measured figures only. Two minutes on two
-cores. Everything runs in a temporary folder; input is Python's own manual and text of this machine (`tamis demo`).
+chart of peers is drawn from the tables in docs/explanation, so that it shows measured figures only. `readme` writes the
+output that README.md shows. Two minutes on two cores. Everything runs in a temporary folder; input is Python's own
+manual and text of this machine (`tamis demo`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LINE_PX, CHAR_PX, PAD_PX = 18, 7.83, 14
 COLOURS = ["#586069", "#f97583", "#85e89d", "#ffea7f", "#79b8ff", "#b392f0", "#76e3ea", "#e1e4e8"]
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 _DEMO_SIZE = "60MB"
+README_BLOCK = re.compile(r"(^```text\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 
 
 # Terminal sessions
@@ -249,6 +251,32 @@ def peers() -> str:
     )
 
 
+# The output in README.md
+
+
+def readme_output(folder: Path) -> str:
+    """Return what a curation and a question print, without the table of rules and what only longer runs need."""
+    lines = _printed(folder, "tamis curate data/ clean/ --memory 512MB --fresh -q")
+    end = next(i for i, line in enumerate(lines) if line.startswith(" written")) + 1
+    table = lines[lines.index("Documents") + 2 : end]
+    last = [line for line in lines[end:] if re.match(r"[\d.]+ [kMG]?B in |output: |report: ", line)]
+    why = [line for line in _printed(folder, "tamis why clean/ assert-0") if not line.startswith("  rules after it")]
+    return "\n".join([*table, "", *last, "", *why]) + "\n"
+
+
+def _printed(folder: Path, command: str) -> list[str]:
+    """Return the lines that a command prints into a pipe, with short paths."""
+    env = {**os.environ, "PATH": f"{Path(TAMIS[0]).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, check=True)
+    return done.stdout.replace(f"{folder}/", "").splitlines()
+
+
+def write_readme(folder: Path) -> None:
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(README_BLOCK.sub(lambda m: m[1] + readme_output(folder) + m[3], text, count=1), encoding="utf-8")
+
+
 # All pictures
 
 _MISTAKE = """from tamis import ProcessingStage
@@ -384,9 +412,11 @@ PAGES = {
 
 def main(names: list[str]) -> None:
     IMAGES.mkdir(exist_ok=True)
-    unknown = set(names) - {*TERMINALS, *PAGES, "peers"}
+    others = ("peers", "readme")
+    unknown = set(names) - {*TERMINALS, *PAGES, *others}
     if unknown:
-        raise SystemExit(f"no picture named {', '.join(sorted(unknown))}: {', '.join([*TERMINALS, *PAGES, 'peers'])}")
+        raise SystemExit(f"no picture named {', '.join(sorted(unknown))}: {', '.join([*TERMINALS, *PAGES, *others])}")
+    os.environ["TAMIS_PROFILES"] = "off"  # what this machine has learned is not what a reader's has
     with tempfile.TemporaryDirectory(prefix="tamis-pictures-") as folder:
         studio = Studio(Path(folder))
         (Path(folder) / "empty").mkdir()
@@ -397,9 +427,11 @@ def main(names: list[str]) -> None:
             "demo": studio.demo,
             "empty": lambda: Path(folder) / "empty",
         }
-        for name in names or ["peers", *TERMINALS, *PAGES]:
+        for name in names or [*others, *TERMINALS, *PAGES]:
             if name == "peers":
                 (IMAGES / "peers.svg").write_text(peers(), encoding="utf-8")
+            elif name == "readme":
+                write_readme(studio.corpus())
             elif name in TERMINALS:
                 commands, where, rows = TERMINALS[name]
                 shown = studio.terminal(*commands, folder=folders[where], rows=rows)

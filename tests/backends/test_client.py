@@ -16,7 +16,7 @@ import pytest
 
 from tamis.backends.client import default_settings
 from tamis.errors import UsageError, WorkerError
-from tamis.memory.pools import Pools
+from tamis.memory.gpu_pools import Pools
 from tamis.utils.distributed_utils import Client, get_client
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tamis.cli.data.sampling import places, take_sample
 from tamis.cli.main import app
+from tests.stages.text.tokens import small_tokenizers
 from tests.support.cli_runner import CliRunner
 
 
@@ -153,3 +154,17 @@ def test_mistakes(tmp_path: Path, name: str, words: str) -> None:
     result = CliRunner().invoke(app, ["inspect", str(tmp_path / name)])
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_tokens_are_counted_and_estimated(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    library = small_tokenizers.save(tmp_path / "tok")
+    texts = small_tokenizers.TEXTS
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    n = sum(len(one.ids) for one in library.encode_batch_fast(texts, add_special_tokens=False))
+    found = inspect(str(tmp_path / "a.jsonl"), "--tokenizer", str(tmp_path / "tok"))["tokens"]
+    assert (found["sampled"], found["estimated"]) == (n, n)
+    assert found["bytes_per_token"] == round(sum(len(text.encode()) for text in texts) / n, 3)
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.jsonl"), "--tokenizer", str(tmp_path / "tok")]).output
+    assert f"Tokens: {n:,} in the sample" in shown
+    assert f"about {n:,} in all documents" in shown

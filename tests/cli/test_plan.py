@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.main import app
-from tamis.cli.plan.beginnings import take
+from tamis.cli.plan.input_heads import take
 from tamis.engine.run.budget.shares import STEP_BYTES
 from tests.support.cli_runner import CliRunner
 
@@ -247,7 +247,7 @@ def test_options_that_a_plan_would_not_follow_are_refused(
         (["copy", "--dataset-bytes", "1GB", "--probe"], "--probe needs data"),
         (["copy", "more"], "give one recipe"),
         (["copy", "--set", "input=in", "--set", "output=out", "--scratch", "in"], "scratch: in is inside the input"),
-        (["dedup"], "expected: tamis plan dedup exact|fuzzy IN"),
+        (["dedup"], "expected: tamis plan dedup exact|fuzzy|substrings IN"),
         (["dedup", "exact"], "give the input"),
         (["dedup", "fuzzy", "in", "--set", "nonsense=1"], "unexpected keyword argument 'nonsense'"),
     ],

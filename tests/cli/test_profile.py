@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.plan.beginnings import take
+from tamis.cli.plan.input_heads import take
 from tamis.cli.profile.trying import configurations
 from tamis.errors import UsageError
 

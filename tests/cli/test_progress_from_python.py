@@ -97,7 +97,7 @@ def test_workflows_name_their_passes_and_end_with_a_sentence(
     )
     states: list[dict[str, Any]] = []
     assert find(states.append, fresh=True) == ""
-    assert {state["pass"].partition("-")[0] for state in states} == {"keys", "decision", "ids"}
+    assert {state["pass_label"].partition("-")[0] for state in states} == {"keys", "decision", "ids"}
     assert find(False, fresh=True) == ""
 
     curation = Curation([ScoreFilter(WordCountFilter(2)), ExactDuplicates()], "in", "out")

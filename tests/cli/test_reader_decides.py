@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.jobs.request import reader_formats, redirect
-from tamis.cli.plan.beginnings import take
+from tamis.cli.plan.input_heads import take
 from tamis.formats.registry import reads_rows
 from tamis.observe.document_status import read_record
 from tamis.pipeline import Pipeline

@@ -251,7 +251,7 @@ DECLARATIONS = {
         "engine.run.settings",
         "engine.run.shard",
         "engine.supervisor",
-        "engine.supervisor.units",
+        "engine.units",
         "backends",
         "backends.registry",
         "_satellites",

@@ -13,7 +13,7 @@ from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.kinds import FUZZY
 from tamis.dedup.planning import DedupPlan
-from tamis.forecast import profiles
+from tamis.forecast import machine_profiles
 from tamis.forecast.experience import Experience
 from tamis.forecast.prediction import runs_of
 
@@ -41,7 +41,7 @@ def test_exact(place: Path) -> None:
     found = read(place, "dedup_prediction.json")
     assert found["peak_bytes"]["measured"] == result.peak_bytes
     assert set(found["scratch_bytes"]) == {"low", "expected", "high", "measured", "inside"}
-    kept = profiles.load(
+    kept = machine_profiles.load(
         profile_key(workflow.kind.title, workflow.profile_parameters())
     )  # where `tamis plan dedup` looks
     assert kept is not None
@@ -59,7 +59,7 @@ def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) 
     bands = entries["bands per pass"]
     assert (bands["value"], bands["chosen_by"], bands["evidence"]["bands"]) == (10, "user", 20)
     assert entries["room of the deciding process"]["value"] == int((600 - 130) * MB * 0.6)
-    assert profiles.load(profile_key(workflow.kind.title, workflow.profile_parameters())) is not None
+    assert machine_profiles.load(profile_key(workflow.kind.title, workflow.profile_parameters())) is not None
 
 
 def test_the_first_forecast_is_the_plan() -> None:

@@ -533,7 +533,7 @@ source, output, marker, workers, blocksize = sys.argv[1:]
 
 def progress(state):
     with open(marker, "a") as file:
-        file.write(state["pass"] + "\\n")
+        file.write(state["pass_label"] + "\\n")
 
 
 workflow = LineDeduplicationWorkflow(output, source, input_blocksize=blocksize, max_source_loss=1)

@@ -278,7 +278,7 @@ def test_an_empty_folder_of_ids_removes_nothing_and_does_the_rest_as_ever(tmp_pa
         result = workflow.run(None, InProcessExecutor(), progress=told.append, memory="512MB")
         assert (result.n_documents, result.n_duplicates, result.summary["n_ids"]) == (2, 0, 0)
     assert read(tmp_path / "out") == [{"text": "1"}, {"text": "2"}]
-    assert {state["pass"] for state in told} == {"removal"}
+    assert {state["pass_label"] for state in told} == {"removal"}
     stage = TextDuplicatesRemovalStage(str(tmp_path / "none"), "name")
     stage.setup()
     batch = DocumentBatch("d", pa.table({"name": ["a", "b"]}))

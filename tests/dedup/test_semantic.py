@@ -165,12 +165,12 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"eps": None}, "eps: say how unlike"),
+        ({"eps": None, "perform_removal": True}, "eps: say how unlike"),
         ({"eps": 1.5}, "eps: expected a number"),
         ({"eps": 0.1, "fit_data_fraction": 1.5}, "fit_data_fraction: expected a number"),
         ({"which_to_keep": "best"}, "which_to_keep: expected one of hard, easy, random"),
         ({"n_clusters": 0}, "n_clusters: expected a whole number"),
-        ({"distance_metric": "l2"}, "distance_metric: expected one of cosine"),
+        ({"distance_metric": "dot"}, "distance_metric: expected one of cosine, l2"),
         ({"n_init": 3}, "n_init"),
     ],
 )

@@ -38,8 +38,8 @@ from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
 from tamis.engine.supervisor.worker_pool import PoolNode
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 from tamis.engine.wire import decode, encode
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor

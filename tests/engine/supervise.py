@@ -20,7 +20,7 @@ from tamis.engine.supervisor.actions import Action, Committed
 from tamis.engine.supervisor.events import AlertFired, MemoryMeasured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Piece
+from tamis.engine.units import Piece
 from tamis.engine.workers_interface import Died, Received
 
 

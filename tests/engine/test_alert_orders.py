@@ -25,7 +25,7 @@ from tamis.engine.supervisor.alert_orders import MIN_SHRUNK_BYTES, STOP_GRACE_S,
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 from tests.engine import supervise

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.engine.ledger import StageBook
-from tamis.engine.worker.apply import Notes, StageFailure, Uses, identify, run_stage
+from tamis.engine.worker.apply import StageFailure, StageUsage, UnitNotes, identify, run_stage
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels.records import hash128
@@ -242,9 +242,9 @@ LINE_BYTES = len(b'{"n": 0, "t":"x"}')
 
 def used(*functions: Callable[[DocumentBatch], Any]) -> list[list[Any]]:
     tasks: list[Any] = [batch(4)]
-    uses = Uses()
+    uses = StageUsage()
     for i, function in enumerate(functions):
-        tasks = run_stage(Do(function), f"s{i}", tasks, StageBook(f"s{i}"), Notes(uses=uses))
+        tasks = run_stage(Do(function), f"s{i}", tasks, StageBook(f"s{i}"), UnitNotes(uses=uses))
     return [list(astuple(use)) for use in uses.rows]
 
 

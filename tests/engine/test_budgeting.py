@@ -18,17 +18,17 @@ from tamis.engine.run.budget.shares import (
     share_budget,
     smallest_budget,
 )
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.errors import BudgetError
 from tamis.stages.resources import Resources
 
 MB = 1_000_000
 
 
-def shares(budget: int, record: Record | None = None, memory_gb: float = 0.0, **settings: int) -> BudgetShares:
+def shares(budget: int, record: SettingsLog | None = None, memory_gb: float = 0.0, **settings: int) -> BudgetShares:
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources(memory_gb=memory_gb))])
     return share_budget(
-        budget, ServerMemory(60 * MB, 30 * MB, 90 * MB), RunSettings(**settings), record or Record(), job
+        budget, ServerMemory(60 * MB, 30 * MB, 90 * MB), RunSettings(**settings), record or SettingsLog(), job
     )  # type: ignore[arg-type]
 
 
@@ -62,7 +62,7 @@ def named(measured: ServerMemory) -> int:
     """Return the number in the refusal of a budget that is much too small."""
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
     with pytest.raises(BudgetError) as caught:
-        share_budget(MB, measured, RunSettings(), Record(), job)
+        share_budget(MB, measured, RunSettings(), SettingsLog(), job)
     return int(str(caught.value).split("works here is ")[1].split("MB")[0]) * MB
 
 
@@ -75,7 +75,7 @@ def test_a_named_budget_is_enough_when_it_is_measured_again(loads: bool) -> None
         budget = named(server(0, first) if loads else server(first))
         for again in (first - SPREAD_BYTES, first, first + SPREAD_BYTES):
             measured = server(0, again) if loads else server(again)
-            assert share_budget(budget, measured, RunSettings(), Record(), job).n_workers == 1
+            assert share_budget(budget, measured, RunSettings(), SettingsLog(), job).n_workers == 1
             assert named(measured) - budget in (-STEP_BYTES, 0, STEP_BYTES)
 
 
@@ -88,10 +88,10 @@ def test_below_the_named_budget_is_refused_with_its_number_or_fits_what_was_meas
         fits_below = measured.peak_bytes <= budget - STEP_BYTES  # within SPREAD_BYTES of a border
         if fits_below:
             n_accepted += 1
-            assert share_budget(budget - 1, measured, RunSettings(), Record(), job).n_workers == 1
+            assert share_budget(budget - 1, measured, RunSettings(), SettingsLog(), job).n_workers == 1
         for less in (budget - STEP_BYTES - 1, budget - 1)[: 2 - fits_below]:
             with pytest.raises(BudgetError, match=f"works here is {budget // MB}MB"):
-                share_budget(less, measured, RunSettings(), Record(), job)
+                share_budget(less, measured, RunSettings(), SettingsLog(), job)
     assert n_accepted == 10  # of 100
 
 
@@ -106,7 +106,7 @@ def test_the_command_line_counts_what_it_may_come_to(monkeypatch: pytest.MonkeyP
     def fixed(own_bytes: int) -> int:
         monkeypatch.setattr("tamis.memory.meter.own_bytes", lambda: own_bytes)
         settings = RunSettings(count_caller=True)
-        return share_budget(500 * MB, ServerMemory(60 * MB, 30 * MB, 90 * MB), settings, Record(), job).fixed_bytes
+        return share_budget(500 * MB, ServerMemory(60 * MB, 30 * MB, 90 * MB), settings, SettingsLog(), job).fixed_bytes
 
     assert fixed(10 * MB) == fixed(20 * MB)
     assert fixed(100 * MB) > fixed(50 * MB) > fixed(30 * MB)
@@ -121,11 +121,11 @@ def test_caps_and_workers_stay_inside_the_usable_part() -> None:
 
 
 def test_fewer_workers_than_asked_is_recorded_with_its_reason() -> None:
-    record = Record()
+    record = SettingsLog()
     made = shares(250 * MB, record, workers=64)
     entry = next(e for e in record.entries if e["name"] == "workers")
     assert (entry["value"], entry["chosen_by"]) == (made.n_workers, "adaptation")
-    record = Record()
+    record = SettingsLog()
     shares(100_000 * MB, record, workers=3)
     assert [(e["value"], e["chosen_by"]) for e in record.entries if e["name"] == "workers"] == [(3, "user")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.monitor.partition_map import Cells, Row
 from tamis.engine.supervisor.coverage import Coverage
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
 
 def unit(number: int, *pieces: Piece, mode: Mode = Mode.RUN) -> Unit:

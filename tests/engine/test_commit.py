@@ -21,7 +21,7 @@ from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.output.names import name_of
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
-from tamis.engine.supervisor.units import Piece, PieceKind
+from tamis.engine.units import Piece, PieceKind
 from tamis.errors import RunConflict
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader, StreamWriter

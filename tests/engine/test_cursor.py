@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor, WorkItem
-from tamis.engine.supervisor.units import TO_END, Mode, PieceKind
+from tamis.engine.units import TO_END, Mode, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 END = TO_END
@@ -117,14 +117,16 @@ def test_a_parquet_file_that_is_partly_done_is_only_described() -> None:
     work = made.next(10_000)
     assert work is not None
     assert (work.describe, shown(work)) == (True, [(0, 0, END)])
-    made.expand_rows(0, [(0, 15, 50), (15, 15, 50)], 30, 100)
+    made.cut_at_row_groups(0, [(0, 15, 50), (15, 15, 50)], 30, 100)
     assert everything(made, 100) == [[(0, 0, 10)], [(0, 20, 30)]]
 
 
 def test_row_groups_are_joined_up_to_a_block_and_large_ones_fed() -> None:
     made = cursor((PieceKind.ROWS, 1000))
     made.next(10_000)
-    made.expand_rows(0, [(0, 10, 40), (10, 10, 40), (20, 10, 40), (30, 10, 400), (40, 1, 400), (41, 9, 10)], 50, 100)
+    made.cut_at_row_groups(
+        0, [(0, 10, 40), (10, 10, 40), (20, 10, 40), (30, 10, 400), (40, 1, 400), (41, 9, 10)], 50, 100
+    )
     works = []
     while (work := made.next(100)) is not None:
         works.append((str(work.mode), shown(work)))
@@ -140,7 +142,7 @@ def test_row_groups_are_joined_up_to_a_block_and_large_ones_fed() -> None:
 def test_expanding_the_rest_of_a_file_leaves_its_beginning_alone() -> None:
     made = cursor((PieceKind.ROWS, 1000))
     made.next(10_000)
-    made.expand_rows(0, [(0, 10, 90), (10, 10, 90)], 20, 100, first_row=7)
+    made.cut_at_row_groups(0, [(0, 10, 90), (10, 10, 90)], 20, 100, first_row=7)
     assert everything(made, 100) == [[(0, 7, 10)], [(0, 10, 20)]]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.engine.ledger import Dropped, Example, StageBook
-from tamis.engine.worker.apply import Notes, identify, run_stage
+from tamis.engine.worker.apply import UnitNotes, identify, run_stage
 from tamis.engine.worker.dropped import StageInput
 from tamis.engine.worker.rejections import Rejections
 from tamis.formats.jsonl.block import JsonlBlock
@@ -104,7 +104,7 @@ def test_a_stage_book_has_them() -> None:
 def test_a_stage_may_change_the_very_batch_it_was_given() -> None:
     book, rejections = StageBook("drop"), Rejections(True)
     results = run_stage(
-        Drop({0, 2}, in_place=True), "drop", [jsonl(b'{"id":1}', b'{"id":2}', b'{"id":3}')], book, Notes(rejections)
+        Drop({0, 2}, in_place=True), "drop", [jsonl(b'{"id":1}', b'{"id":2}', b'{"id":3}')], book, UnitNotes(rejections)
     )
     assert [r.column("id").to_pylist() for r in results if isinstance(r, DocumentBatch)] == [[2]]
     assert (book.imbalance(), book.dropped["drop"].n_bytes) == (None, 16)

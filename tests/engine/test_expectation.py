@@ -11,7 +11,7 @@ import pytest
 from tamis.backends.local import LocalExecutor
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.engine.schema import StageDescription
-from tamis.forecast import profiles
+from tamis.forecast import machine_profiles
 from tamis.forecast.experience import compared, models_of
 from tamis.forecast.prediction import Conditions, RunMeasurement, runs_of
 from tamis.memory.predictor import MIB, Predictor
@@ -66,8 +66,8 @@ def test_predicted_and_measured_are_kept_with_the_run(place: Path) -> None:
 
 def test_the_profile_remembers_the_run(place: Path) -> None:
     run(place, "out")
-    (file,) = profiles.list_profiles()
-    kept = profiles.load(file.key)
+    (file,) = machine_profiles.list_profiles()
+    kept = machine_profiles.load(file.key)
     assert kept is not None
     assert kept["name"] == "copy"
     (took,) = runs_of(kept)

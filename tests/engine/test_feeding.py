@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tamis.engine.messages import Done
 from tamis.engine.supervisor.coverage import Intervals
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import ReadOptions, read_pieces

@@ -20,7 +20,7 @@ import pytest
 from tamis import InProcessExecutor
 from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
 from tamis.engine.schema import CommitRecord, CommittedFile, FileKind, ReplaceRecord
-from tamis.engine.supervisor.units import Rewrite
+from tamis.engine.units import Rewrite
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.compression.streams import StreamReader
 from tamis.observe.commits import written_row

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.engine.supervisor.units import TO_END
+from tamis.engine.units import TO_END
 from tamis.engine.worker.apply import identify
 from tamis.engine.worker.handover import load, save
 from tamis.formats.jsonl.block import JsonlBlock

@@ -82,10 +82,10 @@ def test_the_order_of_adding_does_not_matter(parts: list[Histogram]) -> None:
 
 def test_bins_hold_their_ends_and_counts() -> None:
     assert Histogram({NO_NUMBER: 4, 141: 2, -1 - OVERFLOW: 1, OVERFLOW: 3}).bins() == [
-        [None, -(2.0**40), 1],
-        [1.0, 1.25, 2],
-        [2.0**40, None, 3],
-        [None, None, 4],
+        (None, -(2.0**40), 1),
+        (1.0, 1.25, 2),
+        (2.0**40, None, 3),
+        (None, None, 4),
     ]
 
 
@@ -112,7 +112,7 @@ def test_tables_show_lengths_first_and_leave_out_scores_that_are_no_numbers() ->
     )
     ledger = Ledger(stages=[book], lengths={"out": Histogram({142: 1}), "in": Histogram({143: 2})})
     assert tables(ledger) == [
-        {"stage": "", "name": "bytes", "kind": "length_in", "bins": [[1.5, 1.75, 2]]},
-        {"stage": "", "name": "bytes", "kind": "length_out", "bins": [[1.25, 1.5, 1]]},
-        {"stage": "filter", "name": "words", "kind": "score", "bins": [[1.0, 1.25, 3], [None, None, 1]]},
+        {"stage": "", "name": "bytes", "kind": "length_in", "bins": [(1.5, 1.75, 2)]},
+        {"stage": "", "name": "bytes", "kind": "length_out", "bins": [(1.25, 1.5, 1)]},
+        {"stage": "filter", "name": "words", "kind": "score", "bins": [(1.0, 1.25, 3), (None, None, 1)]},
     ]

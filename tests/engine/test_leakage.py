@@ -9,7 +9,7 @@ import pytest
 from tamis.engine.messages import Done, RetainedMemory, Vitals
 from tamis.engine.supervisor.actions import Note
 from tamis.engine.supervisor.leakage import Leakage, WorkerSeries
-from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Unit
+from tamis.engine.units import Mode, Piece, PieceKind, Unit
 
 MB, KB = 1_000_000, 1_000
 CAP = 200 * MB

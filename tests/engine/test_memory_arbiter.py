@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter, share_workers
 from tamis.engine.supervisor.state import Config, Worker
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
+from tamis.engine.units import Piece, PieceKind, Unit
 from tamis.memory.predictor import Predictor
 
 MB = 1_000_000

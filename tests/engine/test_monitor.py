@@ -21,7 +21,7 @@ from tamis.engine.supervisor.actions import CommitPartition, Committed
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Piece, PieceKind
+from tamis.engine.units import Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.gpu import GpuSample
 from tamis.memory.predictor import Predictor

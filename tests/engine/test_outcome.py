@@ -8,7 +8,7 @@ from tamis.engine.job import Job, Segment
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.budget.expectation import Expectation
 from tamis.engine.run.budget.outcome import Outcome
-from tamis.engine.run.settings import Record
+from tamis.engine.run.settings import SettingsLog
 from tamis.engine.schema import EventKind
 from tamis.forecast.prediction import Conditions
 from tamis.memory.predictor import Predictor
@@ -48,7 +48,7 @@ def test_what_a_run_took_is_that_of_its_partitions() -> None:
 
 
 def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:
-    outcome, record = Outcome(), Record()
+    outcome, record = Outcome(), SettingsLog()
     outcome.add(EventKind.UNIT, unit(1 * MB, 3 * MB))
     outcome.add(EventKind.UNIT, unit(4 * MB, 9 * MB))
     outcome.add(EventKind.PRESSURE, {"text": "memory yellow", "level": 1})

@@ -13,7 +13,7 @@ import pytest
 from tamis.engine.activity import READING, WRITING
 from tamis.engine.job import make_job
 from tamis.engine.messages import Done, RetainedMemory
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
+from tamis.engine.units import Piece, PieceKind, Unit
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner

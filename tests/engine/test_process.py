@@ -14,7 +14,7 @@ from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import WORKER_MESSAGES, Done, Failure, Read, SetUp
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Rewrite, Unit
+from tamis.engine.units import Mode, Piece, PieceKind, Rewrite, Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.process import UnitRunner

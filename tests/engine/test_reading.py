@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Mode, Piece, PieceKind
+from tamis.engine.units import MIN_ROWS_BYTES, TO_END, Mode, Piece, PieceKind
 from tamis.engine.worker import read as reading
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.formats.input_files.listing import FileList
@@ -244,7 +244,7 @@ def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
             read += read_pieces([piece], [], ReadOptions(1 << 30, block_bytes)).covered
         except TooLarge as exc:
             info, size = exc.report, max(block_bytes, MIN_ROWS_BYTES)
-            cursor.expand_rows(0, info.groups, info.n_rows, size, piece.start, info.measured)
+            cursor.cut_at_row_groups(0, info.groups, info.n_rows, size, piece.start, info.measured)
     spans = sorted([*fed, *((start, end) for _, start, end, _ in read)])
     assert (spans[0][0], spans[-1][1]) == (0, n)
     assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))

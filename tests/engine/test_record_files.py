@@ -19,6 +19,7 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.errors import RunConflict
 from tamis.stages.text.io import DocumentReader, JsonlWriter, WarcReader
 from tests.support.command import SRC
+from tests.support.loopback import serve
 from tests.support.warc_files import members, page, record, response
 
 N = 400
@@ -165,3 +166,23 @@ def test_killed_at_random_and_resumed_with_other_blocks(tmp_path: Path) -> None:
     last = start(tmp_path / "out", sizes[3])
     assert last.wait(60) == 0
     assert lines(tmp_path / "out") == lines(tmp_path / "whole")
+
+
+def test_files_of_a_web_server_are_read_in_ranges(tmp_path: Path) -> None:
+    crawl(tmp_path / "in", 60)
+    data = (tmp_path / "in" / "a.warc.gz").read_bytes()
+    with serve() as server:
+        server.files = {f"/{name}.warc.gz": data for name in "abc"}
+        urls = [f"{server.url}/{name}.warc.gz" for name in "abc"]
+        stages = [WarcReader(urls), JsonlWriter(str(tmp_path / "out"))]
+        pipeline = Pipeline("remote", stages=stages)
+        pipeline.run(InProcessExecutor(), max_record="200KB", quarantine_limit="10%", progress=False)
+    local = run(tmp_path / "in", tmp_path / "local", InProcessExecutor())
+    assert pipeline.last_result is not None
+    assert pipeline.last_result.ledger.written.n == 3 * local.ledger.written.n
+    assert pipeline.last_result.ledger.skipped == {k: 3 * n for k, n in local.ledger.skipped.items()}
+    found, expected = (
+        sorted(json.loads(line)["warc_id"] for line in lines(tmp_path / name)) for name in ("out", "local")
+    )
+    assert found == sorted(3 * expected)
+    assert {r.range for r in server.requests} - {None}  # by ranges, never as a whole on this disk

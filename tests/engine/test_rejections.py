@@ -11,7 +11,7 @@ import numpy as np
 
 from tamis.engine.ledger import StageBook
 from tamis.engine.schema import FileKind
-from tamis.engine.worker.apply import Notes, identify, run_stage
+from tamis.engine.worker.apply import UnitNotes, identify, run_stage
 from tamis.engine.worker.rejections import Rejections
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.stages.base import ProcessingStage
@@ -55,7 +55,7 @@ def rejected(tmp_path: Path, stages: list[ProcessingStage[Any, Any]], *texts: st
     tasks: list[Any] = [batch]
     rejections = Rejections(True)
     for number, stage in enumerate(stages):
-        tasks = run_stage(stage, f"stage {number}", tasks, StageBook("stage"), Notes(rejections))
+        tasks = run_stage(stage, f"stage {number}", tasks, StageBook("stage"), UnitNotes(rejections))
     (path,) = (f.path for f in rejections.write(str(tmp_path / "base")) if f.kind is FileKind.REJECTED)
     documents = [json.loads(line) for line in Path(path).read_text().splitlines()]
     return [(d["text"], d.get("score")) for d in documents]

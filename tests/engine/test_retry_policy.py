@@ -16,7 +16,7 @@ from tamis.engine.supervisor.retry_policy import (
     judge_death,
 )
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit, can_split, halves, remaining_pieces
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit, can_split, halves, remaining_pieces
 
 decide = RetryPolicy().decide
 

@@ -25,7 +25,7 @@ from tamis.engine.schema import (
     StageDescription,
 )
 from tamis.engine.supervisor.actions import CommitPartition
-from tamis.engine.supervisor.units import Piece, PieceKind
+from tamis.engine.units import Piece, PieceKind
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
 from tamis.stages.text.io import JsonlReader, JsonlWriter

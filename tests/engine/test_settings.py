@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.errors import UsageError
 
 
 def test_defaults() -> None:
     s = RunSettings()
-    assert (s.max_record_bytes, s.rate_limit, s.rate_floor, s.targets, s.mode, s.timeout) == (
+    assert (s.max_record_bytes, s.quarantine_share, s.quarantine_floor, s.targets, s.mode, s.timeout) == (
         64 << 20,
         0.001,
         100,
@@ -53,7 +53,7 @@ def test_mistakes_are_named(values: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(("given", "limit"), [(0, 0.0), ("0%", 0.0), ("1%", 0.01), (0.5, 0.5)])
 def test_a_quarantine_limit_of_ones_own_has_no_floor(given: Any, limit: float) -> None:
     s = RunSettings(quarantine_limit=given)
-    assert (s.rate_limit, s.rate_floor) == (limit, 0)
+    assert (s.quarantine_share, s.quarantine_floor) == (limit, 0)
 
 
 def test_shares_to_deliver(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_shares_to_deliver(tmp_path: Path) -> None:
 
 
 def test_the_last_reason_for_a_setting_counts() -> None:
-    record = Record()
+    record = SettingsLog()
     record.note("workers", 4, "machine", "4 cores")
     record.note("memory", 1, "user", "given")
     record.note("workers", 2, "adaptation", "small budget", {"cores": 4})

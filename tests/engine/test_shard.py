@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tamis.engine.run.shard import Shard
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.units import TO_END, PieceKind
+from tamis.engine.units import TO_END, PieceKind
 from tamis.errors import UsageError
 from tamis.formats.input_files.listing import FileList
 

@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 
 from tamis.engine.supervisor.state import Config, NodeSpec
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tests.engine.simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
 from tests.engine.worlds import File, Record, World
 

@@ -35,7 +35,7 @@ from tamis.engine.supervisor.events import Event, Tick
 from tamis.engine.supervisor.retry_policy import Misfit
 from tamis.engine.supervisor.state import FEEDER, Config, KillReason, NodeSpec, WorkerState
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, TRANSITIONS, Supervisor
-from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Rewrite
+from tamis.engine.units import Mode, Piece, PieceKind, Rewrite
 from tamis.engine.workers_interface import Died, Received
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor

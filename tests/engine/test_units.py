@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tamis.engine.messages import ORDERS, Assign
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit, split_pieces
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit, split_pieces
 from tamis.engine.wire import decode, encode
 
 

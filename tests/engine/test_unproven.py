@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tamis.engine.messages import Failure, FailureKind
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
+from tamis.engine.units import Piece, PieceKind, Unit
 
 
 def unit(number: int) -> Unit:
@@ -30,6 +32,16 @@ def test_twenty_documents_are_enough() -> None:
     assert stages.blame() == "", "each stage by itself"
     wait(stages, unit(3), "a", 8)
     assert stages.blame() == "stage 'a' fails on each of the first 20 documents: ValueError: no [mine.py, line 3]"
+
+
+def test_a_few_documents_of_a_slow_stage_are_enough() -> None:
+    stages = UnprovenStages(set(), is_enabled=True)
+    for number in (1, 2, 3):
+        made = unit(number)
+        assert not stages.add(made, failed("a", 1))
+        assert stages.blame() == ""
+        assert stages.add(made, replace(failed("a", 1), seconds=2.1))
+    assert stages.blame().startswith("stage 'a' fails on each of the first 3 documents")
 
 
 def test_fewer_are_enough_where_nothing_else_is_left() -> None:

@@ -32,7 +32,7 @@ from tamis.engine.messages import (
     about,
 )
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Unit
+from tamis.engine.units import Mode, Piece, PieceKind, Unit
 from tamis.engine.wire import Garbled, decode, encode
 
 PIECE = Piece(2, PieceKind.BLOCK, "s/f\udcff.block", 10, 20, 5, "in.gz", "check")

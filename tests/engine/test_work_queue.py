@@ -6,8 +6,8 @@ from tamis.engine.messages import Done, Handover, RowsTooLarge, StagedFile, Stre
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, DiscardFiles
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind
 from tamis.engine.supervisor.work_queue import ScratchFiles, WorkQueue
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 

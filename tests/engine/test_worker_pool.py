@@ -5,8 +5,8 @@ from __future__ import annotations
 from tamis.engine.supervisor.actions import KillWorker, Note, StartWorker, StopWorker, TrimWorker
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import FEEDER, Config, Counters, KillReason, NodeSpec, Worker
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.supervisor.worker_pool import WorkerPool
+from tamis.engine.units import Piece, PieceKind, Unit
 from tamis.memory.predictor import Predictor
 
 MB = 1_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.actions import CommitPartition
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 
 BASE_PEAK = 1_000_000
 Record = tuple[int, int]  # file, start (bytes or row number)

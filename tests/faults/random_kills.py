@@ -195,7 +195,7 @@ def _video(folder: Path, output: Path) -> list[str]:
 
 KINDS = (
     *map(_filter, ("a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl.bz2", "a.jsonl.xz", "a.parquet", "a.arrow")),
-    *map(_dedup, ("exact", "fuzzy", "lines")),
+    *map(_dedup, ("exact", "fuzzy", "lines", "substrings")),
     Kind("semantic", _write_embeddings, _semantic),
     Kind("curation", _corpus, _curate),
     Kind("images", _write_images, _images, ("PIL",), "600MB"),

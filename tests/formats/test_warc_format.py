@@ -253,6 +253,34 @@ def test_a_dictionary_that_claims_to_be_huge_is_refused() -> None:
     assert fault.length == 108
 
 
+def test_the_records_that_other_libraries_write_and_read() -> None:
+    """A file of warcio, with chunked and compressed bodies, as fastwarc reads it."""
+    writer_module = pytest.importorskip("warcio.warcwriter")
+    fastwarc = pytest.importorskip("fastwarc.warc")
+    from warcio.statusandheaders import StatusAndHeaders
+
+    out = io.BytesIO()
+    writer = writer_module.WARCWriter(out, gzip=True)
+    for i in range(60):
+        body, headers = page(i) * (i % 7 + 1), [("Content-Type", "text/html")]
+        if i % 3 == 1:
+            body, headers = gzip.compress(body), [*headers, ("Content-Encoding", "gzip")]
+        if i % 4 == 1:
+            half = len(body) // 2
+            chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:half], body[half:]))
+            body, headers = chunks + b"0\r\n\r\n", [*headers, ("Transfer-Encoding", "chunked")]
+        http_headers = StatusAndHeaders("200 OK", headers, protocol="HTTP/1.1")
+        block = (f"http://example.org/{i}", "response", io.BytesIO(body), len(body))
+        writer.write_record(writer.create_warc_record(*block, http_headers=http_headers))
+    ours = rows(read(out.getvalue()))
+    assert [row["content"] for row in ours] == [(page(i) * (i % 7 + 1)).decode() for i in range(60)]
+    theirs = [
+        (record.headers["WARC-Target-URI"], record.record_id, record.stream_pos)
+        for record in fastwarc.ArchiveIterator(io.BytesIO(out.getvalue()))
+    ]
+    assert [(row["url"], f"<urn:uuid:{row['warc_id']}>", row["warc_offset"]) for row in ours] == theirs
+
+
 # -- frames -----------------------------------------------------------------------------------------------------------
 def test_frames_of_a_block_by_ranges() -> None:
     frames = [Frame(FrameKind.DOCUMENT, i, 10, b"{}", b"x" * i) for i in range(5)]

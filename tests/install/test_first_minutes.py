@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -55,6 +56,11 @@ def run(lines: list[str], folder: Path, path: Path | None = None, timeout: int =
     return done.stdout
 
 
+def shapes(lines: list[str]) -> set[str]:
+    """Return lines without their numbers and white space; those of two runs are equal."""
+    return {re.sub(r"[-\d.,]+|\s+", "", line) for line in lines if line.strip()}
+
+
 def check(folder: Path, printed: str) -> None:
     """Check what the page promises, by facts that no version of Python changes."""
     report = json.loads((folder / "clean/_tamis/report.json").read_text())
@@ -65,6 +71,12 @@ def check(folder: Path, printed: str) -> None:
     assert "not valid JSON" in printed, "tamis quarantine shows the damaged line"
     assert "mirror-binary" in printed
     assert "line_punct_ratio" in printed
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    units = re.compile(r"(?<=\d )[kMG]?B\b")
+    left = shapes(units.sub("B", shown).splitlines()) - shapes(
+        units.sub("B", printed.replace(f"{folder}/", "")).splitlines()
+    )
+    assert not left, "README.md shows other lines than the command prints: make screenshots"
     assert (folder / "clean/README.md").exists()
     assert (folder / "clean/_tamis/report.html").exists()
     assert list((folder / "long").glob("*.parquet"))

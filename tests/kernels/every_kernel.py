@@ -20,12 +20,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
 from tamis.kernels.loading.library import all_groups, import_all
+from tamis.kernels.overlap.folding import folding
+from tamis.kernels.overlap.ngrams import Scanner, add_all, match_all, new_filter
 from tamis.kernels.pixels.scaling import scaled_square
 from tamis.kernels.records import hash128, json_scan, json_text
 from tamis.kernels.records.join import join_rows
 from tamis.kernels.records.record_lines import record_lines
 from tamis.kernels.records.splice import assemble, assemble_plain
 from tamis.kernels.sketch import band_keys, components, similarity, sorting
+from tamis.kernels.substrings.classes import find_repeats
+from tamis.kernels.substrings.selections import select
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
 from tamis.kernels.tokens import _pretokens, added_tokens, byte_bpe
 from tamis.kernels.tokens.word_ids import Cut, IdRequest, word_ids
@@ -187,6 +191,21 @@ def byte_pairs(parts: StringBuffers) -> Iterator[Any]:
         yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 
+def substrings() -> Iterator[Any]:
+    parts = buffers([*DOCUMENTS, *DOCUMENTS[::2], "ab" * 90])
+    starts, ends = parts.spans()
+    for length in (16, 33):
+        found = select(parts.data, starts, ends, length)
+        yield [found.row, found.position, found.reach, found.span, found.key, found.context]
+        order = np.lexsort((found.position, found.row, found.key))
+        bounds = np.append(np.flatnonzero(np.diff(found.key[order], prepend=found.key[order][:1] + 1)), len(order))
+        place = (starts[found.row] + found.position)[order]
+        first = order.astype(np.uint64)
+        count = np.where(found.span[order] > 0, 2, 1).astype(np.uint32)
+        repeats = find_repeats(parts.data, place, found.low[order], found.high[order], first, count, bounds, length)
+        yield [repeats.candidate, repeats.low, repeats.high, repeats.first, repeats.count]
+
+
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
@@ -195,6 +214,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def overlap() -> Iterator[Any]:
+    parts = buffers()
+    totals = np.zeros((parts.n_rows, 2), np.int64)
+    scanner = Scanner(folding(), 3, 2)
+    windows = list(scanner.scan(parts.data, *parts.spans(), totals))
+    yield [totals.tolist(), [w.fields.tolist() for w in windows], [w.hashes.tolist() for w in windows]]
+    known = new_filter(10)
+    add_all(windows[0].hashes[::2], known)
+    yield known.tolist()
+    passed = Scanner(folding(), 3, 2, known).scan(parts.data, *parts.spans(), totals)
+    yield [w.hashes.tolist() for w in passed]
+    starts, ends = parts.spans()
+    yield match_all(
+        folding(), parts.data, starts, ends, parts.data, starts, ends, np.arange(len(starts)) % 2 == 0
+    ).tolist()
 
 
 def main() -> None:
@@ -206,7 +242,15 @@ def main() -> None:
             return call(self, *arguments)
 
         kind.__call__ = noted  # type: ignore[method-assign]
-    groups = {"records": records, "text": text, "sketch": sketch, "pixels": pixels, "tokens": tokens}
+    groups = {
+        "records": records,
+        "text": text,
+        "sketch": sketch,
+        "pixels": pixels,
+        "tokens": tokens,
+        "substrings": substrings,
+        "overlap": overlap,
+    }
     found = {name: [plain(one) for one in of()] for name, of in groups.items()}
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]
     every = {k.name for m in modules for k in vars(m).values() if isinstance(k, native.Kernel | native.PythonKernel)}

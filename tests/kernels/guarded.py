@@ -29,6 +29,7 @@ from tamis.kernels.sketch.band_keys import band_keys
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.similarity import lead, similarities
 from tamis.kernels.sketch.sorting import sort_pairs, star_edges
+from tamis.kernels.substrings import classes, selections
 from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
@@ -151,6 +152,19 @@ def tokens(seed: int) -> None:
     byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 
+def substrings(seed: int) -> None:
+    parts = documents(seed)
+    length = 16 + seed % 60
+    found = selections.select(parts.data, *parts.spans(), length)
+    order = np.lexsort((found.position, found.row, found.key))
+    edges = np.flatnonzero(found.key[order][1:] != found.key[order][:-1]) + 1
+    bounds = np.concatenate([[0], edges, [len(order)]]).astype(np.int64)
+    place = (parts.spans()[0][found.row] + found.position)[order]
+    count = np.ones(len(order), np.uint32)
+    first = order.astype(np.uint64)
+    classes.find_repeats(parts.data, place, found.low[order], found.high[order], first, count, bounds, length)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shapes: list[dict[str, Any]] = [{"loss": HS, "word_ngrams": 2}, {"loss": OVA, "quantised": True, "pruned": 20}]
@@ -163,6 +177,7 @@ def main() -> None:
                 text(seed, models)
                 sketch(seed)
                 tokens(seed)
+                substrings(seed)
     print("inside")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tamis.engine.job import make_job
 from tamis.engine.run.budget.shares import ServerMemory, share_budget
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.memory import counted_processes
 from tamis.stages.text.io.reader import JsonlReader
 
@@ -59,7 +59,7 @@ def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expec
             counted_processes.join(companion, reserved)
         fixed.append(
             share_budget(
-                2_000_000_000, ServerMemory(100_000_000, 90_000_000, 120_000_000), settings, Record(), job
+                2_000_000_000, ServerMemory(100_000_000, 90_000_000, 120_000_000), settings, SettingsLog(), job
             ).fixed_bytes
         )
     assert fixed[1] - fixed[0] == pytest.approx(expected, abs=20_000_000)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
-from tamis.forecast import profiles, ranges
-from tamis.forecast.prediction import Conditions, RunMeasurement, predict
+from tamis.forecast import machine_profiles, ranges
+from tamis.forecast.prediction import Conditions, RunMeasurement, parse_prediction, predict
 from tamis.forecast.ranges import FIGURES, KEPT, PROBE, PROFILE, SHIPPED, TABLE, Ranges, percentile
 from tamis.memory.predictor import Predictor
 
@@ -108,7 +108,7 @@ def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
         assert 0.85 <= sum(held[name]) / len(held[name]) <= 0.98, (name, sum(held[name]))
 
 
-def prediction(peak: float = 100.0, **more: Any) -> dict[str, Any]:
+def prediction(peak: float = 100.0, **more: Any) -> Any:
     span = {"low": 80.0, "expected": 100.0, "high": 150.0, "measured": peak, "inside": True}
     return {
         "kind": PROFILE,
@@ -119,31 +119,35 @@ def prediction(peak: float = 100.0, **more: Any) -> dict[str, Any]:
 
 
 def test_a_run_is_remembered_in_spreads_from_the_centre(kept: Path) -> None:
-    ranges.learn(prediction(100 * math.exp(0.25), seconds={"measured": 2.0, "inside": False}))
+    ranges.learn(
+        prediction(
+            100 * math.exp(0.25), seconds={"low": 0, "expected": 1, "high": 1.5, "measured": 2.0, "inside": False}
+        )
+    )
     found = ranges.load()
     assert found.off == {"peak_bytes": {PROFILE: [0.5]}, "seconds": {PROFILE: [0.0]}}
     assert found.coverage() == {"peak_bytes": [1, 1], "seconds": [0, 1]}
-    assert profiles.list_profiles() == []  # not the profile of a pipeline
+    assert machine_profiles.list_profiles() == []  # not the profile of a pipeline
     for damage in (
         {"kind": "x"},
         {"centres": None},
         {"centres": {"peak_bytes": [1.0]}},
         {"centres": {"peak_bytes": [0.0, "a"]}},
     ):
-        ranges.learn({**prediction(), **damage})
+        ranges.learn(parse_prediction({**prediction(), **damage}))
     assert ranges.load() == found
 
 
 def test_a_plan_after_a_probe_is_compared_with_its_run_once(kept: Path) -> None:
-    asked = {"budget_bytes": 9, "n_workers": 2, "input_bytes": 5}
-    ranges.plan_of("key", {**prediction(), "kind": PROBE, "conditions": asked})
+    asked = Conditions(9, 2, 0, 0, 0, 5, 5, 0)
+    ranges.plan_of("key", {**prediction(), "kind": PROBE, "conditions": vars(asked)})
     assert ranges.planned("other", asked) is None
     found = ranges.planned("key", asked)
     assert found is not None
     assert found["kind"] == PROBE
     assert ranges.planned("key", asked) is None
-    ranges.plan_of("key", {**prediction(), "conditions": asked})
-    assert ranges.planned("key", {**asked, "n_workers": 1}) is None  # another run than the planned one
+    ranges.plan_of("key", {**prediction(), "conditions": vars(asked)})
+    assert ranges.planned("key", replace(asked, n_workers=1)) is None  # another run than the planned one
     for i in range(30):
         ranges.plan_of(f"key-{i}", prediction())
     assert len(ranges.load().planned) == 20
@@ -217,7 +221,7 @@ def test_ranges_that_failed_reach_further_and_ranges_that_all_held_less_far() ->
 def test_what_is_damaged_is_refused_and_read_as_nothing(kept: Path, bad: Any) -> None:
     with pytest.raises(UsageError, match="ranges"):
         Ranges.from_dict(bad)
-    profiles.save(ranges.KEY, {ranges.KEY: bad})
+    machine_profiles.save(ranges.KEY, {ranges.KEY: bad})
     assert ranges.load() == Ranges()
 
 

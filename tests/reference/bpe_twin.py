@@ -23,6 +23,7 @@ DIGITS_APART = rf" ?{_LETTER}+|N| ?{_OTHER}+|{_WHITE}+(?![^ wrN])|{_WHITE}+"
 CL100K = rf"{_LEAD}?{_LETTER}+|N{{1,3}}| ?{_OTHER}+r*|{_ENDS}"
 TIKTOKEN = rf"{_LEAD}?{_LETTER}+|N{{1,3}}| ?{_OTHER}+r*|{_WHITE}+\Z|{_ENDS}"
 QWEN2 = rf"{_LEAD}?{_LETTER}+|N| ?{_OTHER}+r*|{_ENDS}"
+QWEN35 = rf"{_LEAD}?[UlBM]+|N| ?[o/]+r*|{_ENDS}"
 O200K = rf"(?:{_CASED})|N{{1,3}}| ?{_OTHER}+[r/]*|{_ENDS}"
 TEKKEN = rf"(?:{_CASED})|N| ?{_OTHER}+[r/]*|{_ENDS}"
 _IS_WORD = re.compile(_CASED).fullmatch  # a contraction may follow
@@ -34,6 +35,7 @@ KINDS: dict[str, tuple[str, re.Pattern[str] | None, re.Pattern[str] | None]] = {
     "cl100k": (CL100K, FIRST[1], None),
     "cl100k of tiktoken": (TIKTOKEN, FIRST[1], None),
     "Qwen 2": (QWEN2, FIRST[1], None),
+    "Qwen 3.5": (QWEN35, FIRST[1], None),
     "o200k": (O200K, None, FIRST[1]),
     "Tekken": (TEKKEN, None, None),
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +23,11 @@ from tamis.errors import FormatError, UsageError
 from tamis.formats.megatron.index import read_index
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
-from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
+from tamis.stages.text.io.writer.megatron_tokenizer import TOKENS, MegatronTokenizerWriter, MegatronTokenizeStage
 from tamis.tasks import DocumentBatch, FileGroupTask
 from tamis.utils.merge_file_prefixes import IndexedDatasetBuilder, extract_index_contents, get_args, merge_file_prefixes
 from tests.stages.text.models import small_models
+from tests.stages.text.tokens import small_tokenizers
 
 
 class Letters:
@@ -209,32 +213,90 @@ stages:
 """
 
 
+def tokenizing(folder: Path, target: str, *options: str) -> list[str]:
+    """Return the command that tokenizes `in.jsonl` of a folder."""
+    recipe = folder / f"{target}.yaml"
+    paths = {"source": folder / "in.jsonl", "target": folder / target, "model": folder / "model"}
+    recipe.write_text(RECIPE.format(**paths))
+    return [sys.executable, "-m", "tamis.cli.start", "run", str(recipe), "--memory", "1GB", "--json", *options]
+
+
+def run(folder: Path, target: str, *options: str) -> dict[str, Any]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    command = tokenizing(folder, target, *options)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def make_input(folder: Path) -> list[str]:
+    """Save a tokenizer and `in.jsonl`; return the texts."""
+    small_models.save_tokenizer(folder / "model")
+    texts = [*(f"{i} {t}" for i in range(50) for t in small_models.texts(40)), "two words"]
+    (folder / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    return texts
+
+
+@pytest.mark.timeout(400)
 def test_a_tokenized_output_counts_its_documents_and_can_be_repeated(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    small_models.save_tokenizer(tmp_path / "model")
-    texts = [*(f"{i} {t}" for i in range(50) for t in small_models.texts(40)), "two words"]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    texts = make_input(tmp_path)
     n_short = sum(len(t.split()) < 3 for t in texts)
-
-    def run(target: str, *options: str) -> dict[str, Any]:
-        recipe = tmp_path / f"{target}.yaml"
-        paths = {"source": tmp_path / "in.jsonl", "target": tmp_path / target, "model": tmp_path / "model"}
-        recipe.write_text(RECIPE.format(**paths))
-        command = [sys.executable, "-m", "tamis.cli.start", "run", str(recipe), "--memory", "1GB", "--json", *options]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
-
-    about = run("one", "--workers", "1")
+    about = run(tmp_path, "one", "--workers", "1")
     assert (about["n_records"], about["n_written"], about["n_dropped"]) == (2001, 2001 - n_short, n_short)
     assert about["n_files"] == len(list((tmp_path / "one").glob("part-*"))) == 2
     lengths, _, dtype = read_index(next((tmp_path / "one").glob("*.idx")))
     tokens = sum(int(stage["metrics"].get("tokens", 0)) for stage in about["stages"])
     assert (len(lengths), dtype, int(lengths.sum())) == (2001 - n_short, "uint16", tokens)
-    assert run("one")["status"] == "already"
-    again = run("two", "--workers", "2", "--blocksize", "100kB")
+    assert run(tmp_path, "one")["status"] == "already"
+    again = run(tmp_path, "two", "--workers", "2", "--blocksize", "100kB")
     assert again["content_hash"] == about["content_hash"]
     pairs = sorted((tmp_path / "two").glob("*.bin"))
     assert len(pairs) > 1
     (whole,) = (tmp_path / "one").glob("*.bin")
     assert b"".join(p.read_bytes() for p in pairs) == whole.read_bytes()
+
+
+@pytest.mark.timeout(400)
+def test_a_tokenized_output_resumes_after_a_kill(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    make_input(tmp_path)
+    whole = run(tmp_path, "whole", "--workers", "1")
+    command = tokenizing(tmp_path, "killed", "--workers", "1", "--blocksize", "4kB")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    killed = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
+    try:
+        while len(list((tmp_path / "killed").glob("*.bin"))) < 3:
+            assert killed.poll() is None, "it ended before it was killed: use smaller blocks"
+            time.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    n_before = len(list((tmp_path / "killed").glob("*.bin")))
+    resumed = run(tmp_path, "killed", "--workers", "2", "--blocksize", "100kB")
+    names = ("n_records", "n_written", "n_dropped", "content_hash")
+    assert [resumed[name] for name in names] == [whole[name] for name in names]
+    pairs = sorted((tmp_path / "killed").glob("*.bin"))
+    assert len(pairs) > n_before
+    (expected,) = (tmp_path / "whole").glob("*.bin")
+    assert b"".join(p.read_bytes() for p in pairs) == expected.read_bytes()
+
+
+def test_kernels_give_the_ids_of_the_tokenizer(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    small_tokenizers.save(tmp_path / "model", "qwen2")
+    own = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
+    texts = [*small_tokenizers.TEXTS, "<|im_start|>x<|endoftext|>", ""]
+    expected = own(texts, add_special_tokens=False)["input_ids"]
+    for settings, uses_kernels in (({}, True), ({"split_special_tokens": True}, False)):
+        stage = MegatronTokenizeStage(str(tmp_path / "model"), append_eod=True, transformers_init_kwargs=settings)
+        found = stage.process(DocumentBatch("set", pa.table({"text": [*texts, None]}))).column(TOKENS).to_pylist()
+        assert (stage._kernel() is not None) == uses_kernels
+        if uses_kernels:
+            assert found == [[*ids, own.eos_token_id] for ids in [*expected, []]]
+        else:
+            assert found[:3] == [[*ids, own.eos_token_id] for ids in expected[:3]]
+            assert found[-3] != [*expected[-2], own.eos_token_id]  # the marks are text

@@ -154,7 +154,9 @@ def test_blocks_between_segments_in_batch_mode(data: str, bucket: str, s3: Any, 
     assert keys(s3, bucket) == []
 
 
-@pytest.mark.parametrize("kind", ["exact", *(pytest.param(k, marks=pytest.mark.slow) for k in ("lines", "fuzzy"))])
+@pytest.mark.parametrize(
+    "kind", ["exact", *(pytest.param(k, marks=pytest.mark.slow) for k in ("lines", "fuzzy", "substrings"))]
+)
 def test_a_deduplication_by_command(kind: str, data: str, bucket: str, s3: Any) -> None:
     words = ["--memory", "1GB", "--json"]
     here = tamis("dedup", kind, data, f"{data}-here", *words)

@@ -32,6 +32,7 @@ JOBS = {
     "exact": ("dedup", "exact"),
     "fuzzy": ("dedup", "fuzzy"),
     "lines": ("dedup", "lines"),
+    "substrings": ("dedup", "substrings"),
 }
 REFUSED = (
     "mapped_file",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tamis.tasks.returned_data import Handed, by_objects, by_values, own_id
+from tamis.tasks.returned_data import FrameObjectIndex, by_objects, by_values, own_id
 
 
 def objects(*values: Any) -> Any:
@@ -21,7 +21,7 @@ def test_objects_that_python_keeps_once_name_nobody() -> None:
 
 def test_what_the_objects_of_a_row_say_together() -> None:
     texts, numbers = objects(*(f"text {i}" for i in range(4))), objects(0.5, 1.5, None, 3.5)
-    handed = Handed([(texts, np.arange(4)), (numbers, np.arange(4))])
+    handed = FrameObjectIndex([(texts, np.arange(4)), (numbers, np.arange(4))])
     rows = [
         (texts[2], None, 2),
         (texts[1], numbers[1], 1),
@@ -36,7 +36,7 @@ def test_what_the_objects_of_a_row_say_together() -> None:
 def test_an_object_in_one_row_counts_more_than_one_in_many() -> None:
     texts, langs = objects("text 0", "text 1", "text 2"), objects("en ", "en ", "en ")
     langs[1], langs[2] = "".join(["e", "n "]), "".join(["en", " "])
-    handed = Handed([(texts, np.arange(3)), (langs, np.arange(3))])
+    handed = FrameObjectIndex([(texts, np.arange(3)), (langs, np.arange(3))])
     shared = objects(langs[0], langs[0], langs[0])
     assert by_objects(handed, [texts, shared]).tolist() == [0, 1, 2]
     assert by_objects(handed, [shared]).tolist() == [0, 0, 0]  # copies, as `explode` makes them
@@ -44,7 +44,7 @@ def test_an_object_in_one_row_counts_more_than_one_in_many() -> None:
 
 def test_an_object_that_was_given_twice_names_nobody() -> None:
     one = "the same text"
-    handed = Handed([(objects(one, one, "another"), np.arange(3))])
+    handed = FrameObjectIndex([(objects(one, one, "another"), np.arange(3))])
     assert by_objects(handed, [objects(one)]).tolist() == [-1]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,3 +76,19 @@ def test_what_is_refused(tmp_path: Path) -> None:
         split_jsonl_file_by_size("s3://b/a.jsonl", str(tmp_path), 1)
     with pytest.raises(UsageError, match="expected more than 0"):
         split_jsonl_file_by_size("a.jsonl", str(tmp_path), 0)
+
+
+def test_a_function_can_be_sent_to_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Task:
+        def __init__(self, function: Any) -> None:
+            self.function = function
+
+        def remote(self, *args: Any, **kwargs: Any) -> Any:
+            return self.function(*args, **kwargs)
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=Task))
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    chunks = split_jsonl_file_by_size.remote(
+        input_file=str(tmp_path / "a.jsonl"), output_path=str(tmp_path / "out"), target_size_mb=1
+    )
+    assert [Path(path).read_text() for path in chunks] == ['{"text": "x"}\n']

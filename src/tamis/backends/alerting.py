@@ -43,7 +43,9 @@ def make_watch(
         raise UsageError(f"alerts: expected a file, a mapping or {OFF!r}, got {alerts!r:.80}")
     limits = RunSettings(quarantine_limit=settings.get("quarantine_limit"))
     open_watch = _satellites.load("alerts.open_watch")
-    return open_watch(source, run_dir, name, show, (limits.rate_limit, limits.rate_floor), recipe, allow_recipe_sinks)
+    return open_watch(
+        source, run_dir, name, show, (limits.quarantine_share, limits.quarantine_floor), recipe, allow_recipe_sinks
+    )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run_result import Progress, RunResult, Show
+from tamis.engine.progress import Progress
+from tamis.engine.run.run_result import RunResult, Show
 from tamis.engine.run.settings import SETTINGS
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata

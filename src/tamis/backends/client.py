@@ -31,8 +31,8 @@ import cloudpickle
 from tamis.errors import UsageError, WorkerError
 from tamis.files import Closing
 from tamis.memory.gpu import device_names
+from tamis.memory.gpu_pools import Pools
 from tamis.memory.kill_tree import end_within
-from tamis.memory.pools import Pools
 from tamis.sizes import check_optional_integer, parse_size
 
 _log = logging.getLogger(__name__)

@@ -130,11 +130,9 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
     """Return the tasks that a run produced; raise if it failed, warn if only some documents failed."""
     if result.first_failure and not result.exit_code:
         n = result.ledger.quarantined.n
+        documents = f"{n:,} document{' is' if n == 1 else 's are'} in quarantine"
         warnings.warn(
-            printable(
-                f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); "
-                f"first: {result.first_failure}"
-            ),
+            printable(f"{name}: {documents} ({command('quarantine', result.output)}); first: {result.first_failure}"),
             stacklevel=3,
         )
     if result.status == "sampled":  # what was asked for with on_infeasible="sample"

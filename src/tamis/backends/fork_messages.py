@@ -67,7 +67,7 @@ class ForkCall:
 
 
 @dataclass(frozen=True)
-class Up:
+class JobLoaded:
     """Everything is loaded; what that takes."""
 
     own_bytes: int
@@ -77,7 +77,7 @@ class Up:
 
 
 @dataclass(frozen=True)
-class Based:
+class LibrariesLoaded:
     """The libraries of every job are loaded, its stages are next: the server waits for `LoadStages`."""
 
 
@@ -121,4 +121,4 @@ class Exited:
 Request = ForkWorker | ForkServer | ForkCall
 TO_SERVER = kinds(LoadJob, LoadStages, ForkWorker)
 TO_WARM_PROCESS = kinds(LoadLibraries, ForkServer, ForkCall)
-FROM_FORKER = kinds(Up, Based, NotLoaded, Forked, Exited)
+FROM_FORKER = kinds(JobLoaded, LibrariesLoaded, NotLoaded, Forked, Exited)

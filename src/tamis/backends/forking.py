@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tamis import files
-from tamis.backends.fork_messages import CallerContext, Exited, Forked, Request, Up
+from tamis.backends.fork_messages import CallerContext, Exited, Forked, JobLoaded, Request
 from tamis.engine import activity as doing
 from tamis.engine.channel import Channel
 from tamis.memory import meter, shared_memory
@@ -289,7 +289,7 @@ def enter(of_caller: CallerContext) -> None:
     os.close(out)
 
 
-def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
+def settle(drop_pages: bool = True, is_branch: bool = False) -> JobLoaded:
     """Freeze the collector and return unneeded pages after loading, before the first fork.
 
     Not again in a fork of a process that did: looking for them takes 60 ms. A branch shares pages with the command; as
@@ -304,6 +304,6 @@ def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
         drop_clean_pages()
     status = meter.status() or {}
     anon = status.get("RssAnon", 0)
-    return Up(
+    return JobLoaded(
         own_bytes=anon if is_branch else meter.own_bytes() or 0, anon_bytes=anon, peak_bytes=status.get("VmHWM", 0)
     )

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tamis.backends import early
-from tamis.backends.fork_messages import TO_SERVER, Based, NotLoaded
+from tamis.backends.fork_messages import TO_SERVER, LibrariesLoaded, NotLoaded
 from tamis.backends.forking import Forker, adopt_orphans, die_with_parent, enter, leave, name_process, settle
 from tamis.engine.channel import Channel
 from tamis.engine.worker.stage_output import label_output
@@ -72,7 +72,7 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
     if not loaded:
         load_libraries([RECORDS])
     base_bytes = meter.peak_rss() or 0
-    channel.send(Based())
+    channel.send(LibrariesLoaded())
     room = channel.receive()
     if room is None:
         os._exit(0)

@@ -34,7 +34,7 @@ _LOOK_SHARE = 20  # files in memory are looked for no more often than this many 
 
 
 @dataclass
-class _Ward:
+class _GuardedWorker:
     """One worker with all below it."""
 
     worker: int
@@ -80,7 +80,7 @@ class WorkerGuard:
         self._watch, self._wake, self._own_folders = watch, wake, own_folders
         self._devices, self._shared_bytes = shared_memory.memory_devices(), shared_memory.shared_total()
         self._lock = threading.RLock()
-        self._wards: dict[int, _Ward] = {}  # by worker
+        self._wards: dict[int, _GuardedWorker] = {}  # by worker
         self._owner: dict[int, int] = {}  # pid of a worker -> worker
         self._notices: list[Notice] = []
         self._was_noticed = False
@@ -106,7 +106,7 @@ class WorkerGuard:
 
     def adopt(self, worker: int, pid: int, base_bytes: int) -> None:
         with self._lock:
-            self._wards[worker] = _Ward(worker, ProcessFamily(pid, base_bytes, _Processes()))
+            self._wards[worker] = _GuardedWorker(worker, ProcessFamily(pid, base_bytes, _Processes()))
             self._owner[pid] = worker
 
     def grant(self, worker: int, cap_bytes: int, ceiling_bytes: int) -> None:
@@ -255,12 +255,12 @@ class WorkerGuard:
         family.refuse(pid, call.n_bytes)
         return self._refused(ward, pid, call.n_bytes)
 
-    def _refused(self, ward: _Ward, pid: int, n_bytes: int) -> int:
+    def _refused(self, ward: _GuardedWorker, pid: int, n_bytes: int) -> int:
         ward.is_starved |= pid != ward.family.pid
         self._notices.append(Notice("refused", ward.worker, n_bytes))
         return errno.ENOMEM
 
-    def _map(self, ward: _Ward, n_bytes: int, path: str) -> bool:
+    def _map(self, ward: _GuardedWorker, n_bytes: int, path: str) -> bool:
         if not ward.family.map(n_bytes):
             ward.family.note_mapped(self._mapped_bytes(ward))  # some may be unmapped again, which no call reports
             if not ward.family.map(n_bytes):
@@ -270,7 +270,7 @@ class WorkerGuard:
             ward.shared_files.add(path)
         return True
 
-    def _ward_of(self, pid: int) -> _Ward | None:
+    def _ward_of(self, pid: int) -> _GuardedWorker | None:
         above: int | None = pid
         while above is not None and above > 1:
             if above in self._owner:
@@ -299,7 +299,7 @@ class WorkerGuard:
             return "" if status.st_rdev == _ZERO_DEVICE else None
         return None if call.is_private and is_system(path) else path
 
-    def _mapped_bytes(self, ward: _Ward) -> int:
+    def _mapped_bytes(self, ward: _GuardedWorker) -> int:
         """Return the bytes that the family has actually mapped.
 
         Each mapping counts once; those the forking server had already mapped do not count.
@@ -358,14 +358,14 @@ class WorkerGuard:
         ended_s = time.monotonic()
         self._count_after_s = ended_s + _LOOK_SHARE * (ended_s - began_s)
 
-    def _note_unmapped(self, ward: _Ward) -> None:
+    def _note_unmapped(self, ward: _GuardedWorker) -> None:
         """Update the mapped bytes if the address space has shrunk: it may hold fewer mappings than were granted."""
         size = sum(meter.size_bytes(pid) or 0 for pid in ward.family.pids)
         if size < ward.size_bytes:
             ward.family.note_mapped(self._mapped_bytes(ward))
         ward.size_bytes = size
 
-    def _check(self, ward: _Ward, pids: list[int]) -> None:
+    def _check(self, ward: _GuardedWorker, pids: list[int]) -> None:
         """Stop a worker that seems to use more than it may while this is measured; keep it stopped if it does."""
         for pid in pids:
             send(pid, signal.SIGSTOP)
@@ -380,7 +380,7 @@ class WorkerGuard:
         for pid in pids:
             send(pid, signal.SIGCONT)
 
-    def _notice_unbounded(self, ward: _Ward) -> None:
+    def _notice_unbounded(self, ward: _GuardedWorker) -> None:
         """Report once per run that there is no gate, and that a stage has children or took more than its limit."""
         if self._gate is None and not self._was_noticed:
             self._was_noticed = True

@@ -15,7 +15,7 @@ from tamis import secrets
 from tamis.engine.activity import in_words
 from tamis.engine.job import Job
 from tamis.engine.messages import ORDERS, Assign, Exit, Failure, FailureKind, Order, Ready, UnitMessage, Vitals, about
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node

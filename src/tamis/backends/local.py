@@ -19,14 +19,14 @@ from tamis.backends.base import BaseExecutor
 from tamis.backends.execution import load_report
 from tamis.backends.fork_messages import (
     FROM_FORKER,
-    Based,
     Exited,
     Forked,
     ForkWorker,
+    JobLoaded,
+    LibrariesLoaded,
     LoadJob,
     LoadStages,
     NotLoaded,
-    Up,
 )
 from tamis.backends.forking import Branch, caller_context, launch
 from tamis.backends.guard import Notice, WorkerGuard
@@ -73,7 +73,7 @@ class _ForkedWorker:
 class ForkedWorkers:
     """Processes of one run. `payload` is the pickled job.
 
-    `meanwhile` is called while the forking server loads the job: time that would only be waited.
+    `while_loading` is called once, while the forking server loads the job: time that would only be waited.
     """
 
     is_remote = False
@@ -85,10 +85,10 @@ class ForkedWorkers:
         log: str,
         count_caller: bool,
         warm_process: WarmProcess | None = None,
-        meanwhile: Callable[[], object] = int,
+        while_loading: Callable[[], object] | None = None,
     ) -> None:
         self._payload, self._config, self._log, self._count_caller = payload, config, log, count_caller
-        self._warm_process, self._meanwhile = warm_process, meanwhile
+        self._warm_process, self._while_loading = warm_process, while_loading
         self._workers: dict[int, _ForkedWorker] = {}
         self._selector = selectors.DefaultSelector()
         self._waker = Waker()
@@ -116,11 +116,10 @@ class ForkedWorkers:
         self._channel.send(LoadJob(caller_context(self._log), len(self._payload), self._config))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
-        if not self._channel.wait(0):
-            self._meanwhile()  # the server is busy for 0.2 s
-            self._meanwhile = int
+        if not self._channel.wait(0):  # the server is busy for 0.2 s
+            self._use_waiting_time()
         answer = self._load_stages()
-        if not isinstance(answer, Up):
+        if not isinstance(answer, JobLoaded):
             self._refuse(answer)
         parent_bytes = self._warm_process.own_bytes if self._warm_process is not None else 0
         self.server = ServerMemory(
@@ -129,6 +128,11 @@ class ForkedWorkers:
         fds = self._channel.fds
         self._guard.attach(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
+
+    def _use_waiting_time(self) -> None:
+        work, self._while_loading = self._while_loading, None
+        if work is not None:
+            work()
 
     def _load_stages(self) -> Any:
         """Have the stages of the job loaded inside the budget; return the answer of the server.
@@ -139,16 +143,16 @@ class ForkedWorkers:
         assert self._server is not None
         assert self._sampler is not None
         answer = self._channel.receive()
-        if not isinstance(answer, Based):
+        if not isinstance(answer, LibrariesLoaded):
             return answer
         cap = LoadingCap(self._sampler, self._server.pid, self._config.budget_bytes, self._log)
         try:
             self._channel.send(LoadStages(cap.begin()))
-            self._meanwhile()
+            self._use_waiting_time()
             answer = self._channel.receive()
         finally:
             cap.end()
-        if not isinstance(answer, Up):
+        if not isinstance(answer, JobLoaded):
             cap.check(answer, self._server.wait() if answer is None else None)
         return answer
 
@@ -402,8 +406,8 @@ class LocalExecutor(BaseExecutor):
         if self.warm_process is not None:
             self.warm_process.ready(job.kernel_groups())
             return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, self.warm_process)
-        meanwhile = load_report if self.report else int
-        return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, meanwhile=meanwhile)
+        while_loading = load_report if self.report else None
+        return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, while_loading=while_loading)
 
 
 class InProcessExecutor(BaseExecutor):

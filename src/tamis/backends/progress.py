@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tamis.engine.progress import Progress, ProgressState
 from tamis.sizes import format_size
 from tamis.terminal import CLEAR_LINE, LiveLine, clock, is_terminal, printable
 
@@ -33,7 +34,7 @@ class ProgressRates:
         self._first: tuple[float, int] | None = None  # seconds, bytes left
         self._share = 0.0
 
-    def line(self, state: dict[str, Any]) -> str:
+    def line(self, state: ProgressState) -> str:
         """Format a state of the phase "working" as one line."""
         seconds, left_bytes = float(state["seconds"]), int(state["left_bytes"])
         if state.get("share", 1.0) != self._share:  # the next sampling step reads all of the input again
@@ -82,7 +83,7 @@ class ProgressDisplay:
                 self._live.close()
             self._live = None
 
-    def show(self, state: dict[str, Any]) -> None:
+    def show(self, state: ProgressState) -> None:
         if self._quiet:
             return
         with contextlib.suppress(OSError, ValueError):
@@ -108,7 +109,7 @@ class ProgressDisplay:
                 print(" " * self._width, end="\r", file=sys.stderr)
             print_lines(text)
 
-    def _show(self, state: dict[str, Any]) -> None:
+    def _show(self, state: ProgressState) -> None:
         phase = str(state.get("phase", "working"))
         is_new, self._phase = phase != self._phase, phase
         text = printable(_text(state, self._rates))
@@ -121,14 +122,14 @@ class ProgressDisplay:
             return
         now = time.monotonic()
         # "starting" takes a second and says nothing worth a line in a log.
-        if (phase in ("compiling", "schema") and is_new) or (
+        if (phase in ("compiling", "schema", "sizing") and is_new) or (
             phase in ("compiling", "working") and now - self._printed_s >= PLAIN_EVERY_S
         ):
             self._printed_s = now
             print(text, file=sys.stderr, flush=True)
 
 
-def _text(state: dict[str, Any], rates: ProgressRates) -> str:
+def _text(state: ProgressState, rates: ProgressRates) -> str:
     phase = str(state.get("phase", "working"))
     if phase == "compiling":
         return (
@@ -160,9 +161,7 @@ def in_one_line(name: str, result: RunResult) -> str:
     )
 
 
-def at_most_every(
-    seconds: float, show: Callable[[dict[str, Any]], None], clock_s: Callable[[], float] = time.monotonic
-) -> Callable[[dict[str, Any]], None]:
+def at_most_every(seconds: float, show: Progress, clock_s: Callable[[], float] = time.monotonic) -> Progress:
     """Limit how often `show` is called; another phase is shown at once.
 
     >>> told, times = [], iter([0.0, 1.0, 5.0])
@@ -174,7 +173,7 @@ def at_most_every(
     """
     last: list[Any] = ["", 0.0]
 
-    def seldom(state: dict[str, Any]) -> None:
+    def seldom(state: ProgressState) -> None:
         now_s = clock_s()
         if state.get("phase") != last[0] or now_s - last[1] >= seconds:
             last[:] = [state.get("phase"), now_s]

@@ -89,6 +89,7 @@ app = Commands("tamis", help="Curate text corpora of any size inside the memory 
 # One line per command, in the order of `tamis --help`.
 app.add("curate", "tamis.cli.jobs.curate:curate")
 app.add("run", "tamis.cli.jobs.run:run")
+app.add("tokenize", "tamis.cli.jobs.tokenize:tokenize")
 app.add("filter", "tamis.cli.jobs.filter:filter_")
 app.add("classify", "tamis.cli.models.classify:classify")
 app.add("train-classifier", "tamis.cli.models.train_classifier:train_classifier")

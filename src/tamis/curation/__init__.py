@@ -7,7 +7,7 @@ from tamis.curation.curation import Curation
 from tamis.curation.images import ExactImageDuplicates, SemanticImageDuplicates
 from tamis.curation.mixing import Source
 from tamis.curation.result import CurationResult
-from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates
+from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates, RepeatedPassages
 
 __all__ = [
     "Curation",
@@ -16,6 +16,7 @@ __all__ = [
     "ExactDuplicates",
     "ExactImageDuplicates",
     "FuzzyDuplicates",
+    "RepeatedPassages",
     "SemanticImageDuplicates",
     "Source",
 ]

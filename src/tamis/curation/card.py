@@ -6,6 +6,7 @@ Covers the stage that counts for it in the last pass, and its text.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ _BAR, _BAR_CHARS, _MAX_BARS = "█", 40, 24
 _PLACEHOLDERS: dict[str, Any] = {"number": 0, "boolean": True, "list": [], "object": {}}
 _MAX_CHARS = 60
 _MAX_VALUES = 100
+DESCRIBE = "describe"  # the name of the stage that counts for the card
 MARK = "<!-- written by tamis curate -->"
 _SIZES = (
     (10**3, "n<1K"),
@@ -47,6 +49,16 @@ class Split:
     bytes: int
 
 
+@dataclass
+class TokensOnCard:
+    """What a card tells of an output of token ids. `is_loaded`: `datasets` reads its files."""
+
+    tokenizer: str
+    sequence_length: int | None
+    n_padding: int
+    is_loaded: bool
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a data set comes from. `command`: that makes it again, "" if a program made it; `version`: of Tamis."""
@@ -65,19 +77,21 @@ def make_card(
     lang: str | None,
     duplicate_labels: Collection[str] = (),
     remarks: Sequence[str] = (),
+    tokens: TokensOnCard | None = None,
     origin: Origin | None = None,
 ) -> str:
     """Return the text of the card. It contains no text of any document.
 
     `rules`: as plan.json has them; `lang`: the one language kept, if so; `duplicate_labels`: of stages that remove
-    duplicates; `remarks`: sentences on steps that were left out.
+    duplicates; `remarks`: sentences on steps that were left out; `tokens`: of an output of token ids.
     """
-    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == DESCRIBE), {})
     origin = origin or Origin()
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
-    lines = ["---", *_head(name, codes, licences, ledger.written.n, splits), "---", MARK, f"# {_plain(name)}", ""]
+    loaded = splits if tokens is None or tokens.is_loaded else []
+    lines = ["---", *_head(name, codes, licences, ledger.written.n, loaded), "---", MARK, f"# {_plain(name)}", ""]
     n_duplicates = sum(t.n for b in ledger.stages if b.name in duplicate_labels for t in b.dropped.values())
     lines += [_introduction(ledger, metrics, origin), ""]
     lines += [
@@ -91,9 +105,12 @@ def make_card(
         "",
         *_chart(ledger),
     ]
-    lines += _use(splits, _fields(metrics, origin))
-    lines += ["## Files", "", "| split | documents | size |", "|---|---|---|"]
+    lines += _use(loaded, _fields(metrics, origin))
+    kind = "documents" if tokens is None or tokens.sequence_length is None else "sequences"
+    lines += ["## Files", "", f"| split | {kind} | size |", "|---|---|---|"]
     lines += [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
+    if tokens is not None:
+        lines += ["", "## Tokens", "", *_tokens(ledger, tokens)]
     if origin.sources:
         lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in origin.sources[:_MAX_VALUES])]
     active, idle = _rules(ledger, rules)
@@ -181,9 +198,23 @@ def _head(
         lines += ["language:", *(f"- {json.dumps(code)}" for code in codes)]
     if len(licences) == 1:
         lines.append(f"license: {json.dumps(next(iter(licences)))}")
-    lines += ["configs:", "- config_name: default", "  data_files:"]
+    if splits:
+        lines += ["configs:", "- config_name: default", "  data_files:"]
     for split in splits:
         lines += [f"  - split: {json.dumps(split.name)}", f"    path: {json.dumps(split.path)}"]
+    return lines
+
+
+def _tokens(ledger: Any, tokens: TokensOnCard) -> list[str]:
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "tokenize"), {})
+    name = os.path.basename(tokens.tokenizer.rstrip("/"))
+    lines = [f"{int(metrics.get('tokens', 0)):,} tokens, by the tokenizer {_plain(name)}."]
+    if tokens.sequence_length is not None:
+        lines += ["", f"Sequences have {tokens.sequence_length:,} tokens; {tokens.n_padding:,} are padding."]
+    counts = {key.removeprefix("tokens "): int(n) for key, n in metrics.items() if key.startswith("tokens ")}
+    if counts:
+        rows = sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
+        lines += ["", "| of | tokens |", "|---|---|", *(f"| {_plain(key)} | {n:,} |" for key, n in rows)]
     return lines
 
 
@@ -247,7 +278,7 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     text_field: str = "text"
     language_fields: Sequence[str] = ("language",)
-    name: str = "describe"
+    name: str = DESCRIBE
 
     def inputs(self) -> Any:
         return ["data"], [self.text_field]

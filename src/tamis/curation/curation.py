@@ -20,6 +20,10 @@ from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.writer import ArrowWriter
+from tamis.stages.text.tokens.options import TokenOptions
+from tamis.stages.text.tokens.stages import IDENTITY, IDS, TokenFileWriter, Tokenize
+from tamis.stages.text.tokens.tokenizer import tokenizer_path
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -30,14 +34,15 @@ _WHO = "Curation"
 class Curation:
     """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
-    Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines. `input_path`: a folder, a
-    glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the format of the input
-    or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the last step is a writer. `shard_size`: files
-    of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a
-    seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`, several inputs with a
-    weight, max_documents or upsample each. `left_out`: steps of the recipe that cannot run here; they belong to the
-    identity of the run, and summary, report and card name them. `run()` runs all passes, and resumes where it was
-    stopped.
+    Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines, RepeatedPassages,
+    Decontaminate. `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a
+    folder, written in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the
+    last step is a writer. `shard_size`: files of about this size before compression. `split`:
+    "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md that describes the
+    data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `tokens`:
+    token ids instead of documents (`TokenOptions`). `left_out`: steps of the recipe that cannot run here; they belong
+    to the identity of the run, and summary, report and card name them. `run()` runs all passes, and resumes where it
+    was stopped.
     """
 
     def __init__(
@@ -53,9 +58,10 @@ class Curation:
         card: bool = True,
         sources: Sequence[Source | Mapping[str, Any]] | None = None,
         left_out: Sequence[LeftOut] = (),
+        tokens: TokenOptions | Mapping[str, Any] | None = None,
     ) -> None:
         self.name, self.left_out = name, tuple(left_out)
-        self.writing = make_writing(file_type, shard_size, split, shuffle, card)
+        self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens)
         remaining = list(steps)
         self.sources = [] if sources is None else sources_of(sources)
         if self.sources:
@@ -65,12 +71,15 @@ class Curation:
         self._reader = self._take_reader(remaining, input_path)
         if isinstance(self._reader, DocumentReader):  # a step like any other: what it makes is kept for later passes
             self._reader, extraction = self._reader.taking_extraction()
-            remaining = [*extraction, *remaining]
+            if not any(type(step) is type(stage) for step in remaining for stage in extraction):
+                remaining = [*extraction, *remaining]
         self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []
         for step in remaining:
             self.steps += self._flat(step)
+        if self.writing.tokens is not None:
+            self.steps.append(self._tokenizing(self.writing.tokens))
         names = [s.name for s in self.steps if isinstance(s, Deduplication)]
         if len(set(names)) < len(names):
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
@@ -97,10 +106,10 @@ class Curation:
             got = "both" if output_path is not None else "neither"
             raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
         if isinstance(last, Writer):
-            if self.writing.is_packed or self.writing.file_type is not None:
+            if self.writing.is_packed or self.writing.file_type is not None or self.writing.tokens is not None:
                 raise UsageError(
-                    f"{_WHO}: file_type, shard_size, split and shuffle go with output_path; the last step is a writer "
-                    "already"
+                    f"{_WHO}: file_type, shard_size, split, shuffle and tokens go with output_path; the last step is a "
+                    "writer already"
                 )
             if last.mode not in ("ignore", "error"):
                 raise UsageError(
@@ -109,9 +118,16 @@ class Curation:
             steps.pop()
             return last
         self._partitioning().reach()
+        if self.writing.tokens is not None:
+            return TokenFileWriter(str(absolute(str(output_path))), self.writing.tokens.format)
         return _writer_for(
             self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
         )
+
+    def _tokenizing(self, tokens: TokenOptions) -> Tokenize:
+        tokenizer_path(tokens.tokenizer)  # so that a wrong one is reported before the first pass
+        stage = Tokenize(tokens.tokenizer, self.text_field, tokens.end_token, tokens.format)
+        return stage.with_identity() if self.writing.is_packed else stage
 
     def _flat(self, step: Step) -> list[Step]:
         if isinstance(step, Deduplication):
@@ -145,6 +161,8 @@ class Curation:
 
         Files that are packed afterwards are compressed at that point, not by this writer.
         """
+        if self.writing.is_packed and self.writing.tokens is not None:
+            return ArrowWriter(self.output_path, fields=[IDS, IDENTITY])
         stage: Any = copy.deepcopy(self._writer)
         if self.writing.is_packed and stage.format == "jsonl":
             stage.file_extension, stage.codec = "jsonl", None
@@ -221,16 +239,15 @@ class Curation:
         The result has the number of files, bytes and documents, and for each group of deduplications (by the names
         of its steps) the most disk space that its keys take, assuming that every document is kept.
         """
-        from tamis.dedup.planning import KEY_BYTES, META_BYTES, estimate_documents
+        from tamis.dedup.planning import estimate_documents
+        from tamis.forecast.shipped_table import decoded_bytes
 
         files = self.files()
-        n = estimate_documents(files)
+        n, n_bytes = estimate_documents(files), decoded_bytes(files.paths, files.sizes)
         keys = {}
         for group in self.plan().groups:
-            last = self.steps[group.decides[-1]]
-            per_pass = getattr(last, "bands_per_iteration", None) or getattr(last, "num_bands", 0)
-            bands = int(per_pass or 0)
-            keys["+".join(self.steps[i].name for i in group.decides)] = n * (META_BYTES + KEY_BYTES * bands)
+            last: Any = self.steps[group.decides[-1]]
+            keys["+".join(self.steps[i].name for i in group.decides)] = last.key_bytes(n, n_bytes)
         return {"n_files": len(files), "input_bytes": sum(files.sizes), "n_documents": n, "key_bytes": keys}
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:

@@ -49,10 +49,7 @@ class Group:
             settings.shard, settings.merge = whole.shard, whole.merge
             settings.fresh = whole.fresh and whole.shard is not None
 
-        def progress(state: dict[str, Any]) -> None:
-            run.runner.progress({**state, "step": self.number})
-
-        return PassRunner(run.session, settings, progress, self.name if len(run.plan.groups) > 1 else "")
+        return PassRunner(run.session, settings, run.runner.progress, self.name if len(run.plan.groups) > 1 else "")
 
     def _passes(self, run: CurationRun) -> Passes:
         folder = os.path.join(run.work_path, str(self.number))

@@ -11,14 +11,15 @@ import os
 from typing import TYPE_CHECKING
 
 from tamis import files
-from tamis.curation.card import MARK, Origin, Split, make_card
-from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, packed_file
+from tamis.curation.card import MARK, Origin, Split, TokensOnCard, make_card
+from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, TokenPackTask, packed_file
 from tamis.dedup.planning import solver_room
 from tamis.engine.schema import read_plan
 from tamis.errors import RunConflict
 from tamis.hints import command
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
+from tamis.stages.text.tokens.options import NO_END, TokenOptions
 from tamis.stores.s3 import Bucket
 from tamis.stores.urls import is_bucket, split_s3
 
@@ -38,19 +39,21 @@ def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
     """
     names: list[str] = []
     replaced: list[str] = []
+    numbers: dict[str, int] = {}
     parts = [f.name for f in written.files]
     if run.curation.writing.is_packed:
         packed = _pack(run, parts)
-        names, replaced = [file.name for file in packed], parts
-        splits = _splits(packed)
+        names, replaced = [file.name for file in packed.files], parts
+        splits = _splits(packed.files)
+        numbers = packed.numbers
     else:
         sizes = [f.n_bytes or 0 for f in written.files]
         pattern = f"part-*.{run.curation.extension}"
         splits = [Split("train", pattern, written.ledger.written.n, sum(sizes))] if parts else []
     if run.curation.writing.card:
-        _write_card(run, written, splits)
+        _write_card(run, written, splits, numbers)
         names.append(CARD)
-    return OutputFiles(names, replaced)
+    return OutputFiles(names, replaced, numbers)
 
 
 def tidy_output(output: str, output_files: OutputFiles) -> None:
@@ -85,7 +88,7 @@ def _own(name: str) -> str:
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
-def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
+def _pack(run: CurationRun, parts: list[str]) -> PackedFiles:
     """Have the files packed, and move them into the output under their names."""
     folder = os.path.join(run.work_path, "pack")
     files.own_folder(folder, "start over with fresh (--fresh)")
@@ -98,13 +101,28 @@ def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
             files.move(file.path, final)
         elif not os.path.exists(final):
             raise RunConflict(f"{final} was made by this curation and is gone; start over with fresh (--fresh)")
-    return packed.files
+    return packed
 
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles:
     writing = run.curation.writing
+    paths = [os.path.join(run.output.path, name) for name in parts]
+    if writing.tokens is not None:
+        token_task = TokenPackTask(
+            parts=sorted(paths),
+            format=writing.tokens.format,
+            sequence_length=writing.tokens.sequence_length,
+            packing=writing.tokens.packing,
+            has_ends=writing.tokens.end_token != NO_END,
+            shard_bytes=writing.shard_bytes,
+            split=writing.split,
+            shuffle=writing.shuffle,
+            room_bytes=solver_room(run.settings.budget_bytes()),
+        )
+        run.runner.run_task(folder, token_task, "tamis.curation.token_packer", "packing")
+        return packed_file(folder).read() or PackedFiles([])
     task = PackTask(
-        parts=[os.path.join(run.output.path, name) for name in parts],
+        parts=paths,
         text_field=run.curation.text_field,
         extension=run.curation.extension,
         shard_bytes=writing.shard_bytes,
@@ -127,7 +145,7 @@ def _splits(packed: list[PackedFile]) -> list[Split]:
 
 
 # -- the card ---------------------------------------------------------------------------------------------------------
-def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
+def _write_card(run: CurationRun, written: RunResult, splits: list[Split], numbers: dict[str, int]) -> None:
     path = os.path.join(run.output.home, CARD)
     rules = read_plan(os.path.join(run.output.run_dir, "plan.json")).rules
     text = make_card(
@@ -138,12 +156,20 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> No
         _language(run.curation),
         written.duplicate_labels,
         [str(step) for step in run.curation.left_out],
+        _tokens_of(run.curation.writing.tokens, numbers),
         _origin(run, written),
     )
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):
         name, prefix = split_s3(run.output.path)
         Bucket(name).put(f"{prefix}/{CARD}", (text + "\n").encode())
+
+
+def _tokens_of(options: TokenOptions | None, numbers: dict[str, int]) -> TokensOnCard | None:
+    if options is None:
+        return None
+    is_loaded = options.format in ("parquet", "arrow")
+    return TokensOnCard(options.tokenizer, options.sequence_length, numbers.get("padding", 0), is_loaded)
 
 
 def _origin(run: CurationRun, written: RunResult) -> Origin:

@@ -32,12 +32,13 @@ from tamis.formats.schema.run_schema import kept_metadata, to_output_schema
 from tamis.formats.table_files import plain_types
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
+from tamis.stages.text.tokens.stages import SPLIT_SEED
 from tamis.tasks import DocumentBatch
 
 _LINE, _KEY = "line", "__tamis_key"
 _BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
 _MAX_BUCKETS = 512
-_SPLIT_SEED, _ORDER_SEED = 0x73706C6974, 0x6F72646572
+_ORDER_SEED = 0x6F72646572
 Array = np.ndarray[Any, Any]
 
 
@@ -74,7 +75,7 @@ def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Tabl
     for path in task.parts:
         table, texts = _read(path, task.text_field)
         parts = string_buffers(texts)
-        split, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SPLIT_SEED)
+        split, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, SPLIT_SEED)
         if task.shuffle is not None:
             keys, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _ORDER_SEED ^ task.shuffle)
             table = table.append_column(_KEY, pa.array(keys)).append_column("__tamis_split", pa.array(split))

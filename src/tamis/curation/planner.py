@@ -126,11 +126,15 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         writes = f"{KINDS[dedup.kind].keys} of each document that is left, and the verdict on each that is not"
         add(f"keys for {' and '.join(decided)}", group.before, writes, "keys of one part at a time, to decide", why)
         done += group.before
-        if dedup.compares_texts and not (group.is_as_read and plain_texts):
+        collects = KINDS[dedup.kind].collects_texts
+        if collects or (dedup.compares_texts and not (group.is_as_read and plain_texts)):
             changed = names(group.text_makers)
             why = f"the texts that {dedup.name} compares are those that {', '.join(changed)} made"
-            why = why if changed else "compressed and Parquet input cannot be read by position"
-            writes = "the texts of candidates, compressed"
+            if not changed:
+                why = "compressed and Parquet input cannot be read by position"
+            if collects:
+                why = f"{dedup.name} compares the texts of candidates, which are known now"
+            writes = "what surrounds candidates in their texts" if collects else "the texts of candidates, compressed"
             passes.append(PlannedPass(f"texts for {dedup.name}", "the input", redoes=changed, writes=writes, why=why))
         done += group.decides
     if counts_sources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from tamis.engine.schema import LeakReport
 from tamis.pipeline.pass_progress import describe_cost
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ class CurationFacts(TypedDict, total=False):
     peak_bytes: int
     seconds: float
     n_documents: int
+    n_tokens: int  # of an output of token ids, without padding
+    n_sequences: int
+    n_padding: int
 
 
 @dataclass
@@ -42,7 +46,7 @@ class CurationResult:
     peak_bytes: int = 0
     scratch_bytes: int = 0
     about: CurationFacts = field(default_factory=lambda: CurationFacts())
-    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    leaks: list[LeakReport] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     left_out: list[str] = field(default_factory=list)  # sentences on steps that needed what is not installed
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off

@@ -33,6 +33,7 @@ from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.progress import Progress
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
@@ -42,9 +43,9 @@ from tamis.engine.schema import Manifest, StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
+from tamis.stages.text.tokens.stages import Tokenize
 from tamis.stores import options as stores
 from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_references import remove_referenced_below
@@ -59,6 +60,7 @@ _FORKED = [
     "tamis.curation.scores",
     "tamis.curation.source_limits",
     "tamis.curation.packer",
+    "tamis.curation.token_packer",
 ]
 _WRITE_WEIGHT, _STEP_WEIGHT = 0.5, 0.25  # of the last pass and of each step in it, in units of a first pass
 _FRESH = "start over with fresh (--fresh)"
@@ -144,6 +146,8 @@ class CurationRun:
         self._complete_manifest()
         output_files = finish_output(self, written)
         facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
+        if self.curation.writing.tokens is not None:
+            facts |= self._token_facts(written, output_files.numbers)
         record = CurationRecord(
             identity,
             {name: dict(summary) for name, summary in summaries.items()},
@@ -340,7 +344,8 @@ class CurationRun:
         files.own_folder(folder, _FRESH)
         limits = os.path.join(folder, "limits.json")
         if not os.path.exists(limits):
-            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(last)]
+            counted = [step for step in last if not isinstance(step, Tokenize)]
+            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(counted)]
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
@@ -403,6 +408,13 @@ class CurationRun:
         passes = [run_dir_of(os.path.join(group.workflow.work.path, "keys-0")) for group in self.groups]
         task = ScoresTask(passes, self.output.run_dir)
         self.runner.run_task(folder, task, "tamis.curation.scores", "scores")
+
+    def _token_facts(self, written: RunResult, numbers: dict[str, int]) -> CurationFacts:
+        metrics = next((dict(b.metrics) for b in written.ledger.stages if b.name == "tokenize"), {})
+        facts: CurationFacts = {"n_tokens": int(metrics.get("tokens", 0))}
+        if self.curation.writing.tokens is not None and self.curation.writing.tokens.sequence_length is not None:
+            facts |= {"n_sequences": numbers.get("rows", 0), "n_padding": numbers.get("padding", 0)}
+        return facts
 
     def _facts(self, written: RunResult, peak_bytes: int, seconds: float) -> CurationFacts:
         ledger = written.ledger

@@ -44,15 +44,22 @@ class PackedFile:
 
 @dataclass(frozen=True)
 class PackedFiles:
+    """The files that were packed; `numbers` of token ids: rows (documents or sequences), tokens, and padding."""
+
     files: list[PackedFile]
+    numbers: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class OutputFiles:
-    """Files that were written next to those of the last pass, and those of the last pass that they replace."""
+    """Files that were written next to those of the last pass, and those of the last pass that they replace.
+
+    `numbers`: as of PackedFiles.
+    """
 
     files: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,24 @@ class PackTask:
     parts: list[str]
     text_field: str
     extension: str
+    shard_bytes: int | None
+    split: dict[str, float]
+    shuffle: int | None
+    room_bytes: int
+
+
+@dataclass(frozen=True)
+class TokenPackTask:
+    """Arrange the token ids of the last pass (`parts`), as Writing says.
+
+    `has_ends`: each document ends with the same token.
+    """
+
+    parts: list[str]
+    format: str
+    sequence_length: int | None
+    packing: str
+    has_ends: bool
     shard_bytes: int | None
     split: dict[str, float]
     shuffle: int | None

@@ -6,14 +6,16 @@ Parameters and defaults are those of the workflows that run by themselves (tamis
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import CONTAMINATION, EXACT, FUZZY, LINES, DedupKind
+from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, SUBSTRINGS, TOP, DedupKind
 from tamis.dedup.normalization import check_mode
+from tamis.dedup.planning import KEY_BYTES, META_BYTES, passage_scratch_bytes
 from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
+from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 
 
@@ -53,6 +55,11 @@ class Deduplication:
     def is_decided_with(self, earlier: Deduplication) -> bool:
         """Return True if the keys of this step also decide `earlier`, the step just before it."""
         return False
+
+    def key_bytes(self, n_documents: int, n_bytes: int) -> int:
+        """Return the most disk space that its keys take, of so many documents and bytes of input."""
+        bands = getattr(self, "bands_per_iteration", None) or getattr(self, "num_bands", 0)
+        return n_documents * (META_BYTES + KEY_BYTES * int(bands or 0))
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         """Return the removal stage of the last pass.
@@ -159,8 +166,143 @@ class Decontaminate(Deduplication):
     kind = CONTAMINATION
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
-        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table)
-        stage.name = self.name
+        return _named(self.workflow(os.curdir).removal(table, paths), self.name)
+
+
+@dataclass
+class Buckets(Deduplication):
+    """Number documents by the weighted quantiles of a score: a step that adds a field.
+
+    `score`: a field with numbers, or several, of which `ensemble` makes one: max, mean, rank_max or rank_mean (ranks in
+    thousandths). `n` buckets of about equal weight (documents, bytes or tokens: `tokens_field`, or a quarter of the
+    bytes), 0 for the lowest scores; equal scores share a bucket. `by`: a field whose values have buckets of their own.
+    The edges are written to OUT/_tamis/duplicates/NAME-edges.json, from where another run takes them with `edges`.
+    `bucket_field` gets the number, null where a score is missing.
+    """
+
+    score: str | Sequence[str] = ()
+    n: int = 20
+    weight: str = "documents"
+    by: str | None = None
+    ensemble: str = "max"
+    edges: str | None = None
+    bucket_field: str = "quality_bucket"
+    tokens_field: str | None = None
+    text_field: str = "text"
+    name: str = "buckets"
+
+    kind = BUCKETS
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import BucketsWorkflow
+
+        return BucketsWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+@dataclass
+class KeepTop(Deduplication):
+    """Keep the documents with the highest scores: a `fraction` of the `weight`, or so many documents, tokens or bytes.
+
+    `score`, `ensemble`, `weight`, `tokens_field`: as of Buckets. Of documents with the lowest score that is kept, those
+    that come first in the input stay. Documents without a score are dropped.
+    """
+
+    score: str | Sequence[str] = ()
+    fraction: float | str | None = None
+    documents: int | None = None
+    tokens: int | None = None
+    bytes: int | None = None
+    weight: str | None = None
+    ensemble: str = "max"
+    tokens_field: str | None = None
+    text_field: str = "text"
+    name: str = "keep_top"
+
+    kind = TOP
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import TopWorkflow
+
+        return TopWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+@dataclass
+class Mix(Deduplication):
+    """Write documents as often as it takes for a mix of groups, the values of a field (or of several: a/b).
+
+    One of: `epochs`, how often each value is written ({"books": 2, "*": 1}); `shares` of the target ({"web": 0.7,
+    "code": 0.3}); `curve`, epochs from the lowest to the highest value of a field with numbers, such as buckets ([0,
+    7], bent by `power`); `temperature`, shares by tokens to this power; `unimax`, equal shares. `target`: tokens of the
+    mix (20M, 9B), counted by `tokens_field`, or as a quarter of the bytes; without it, `epochs` and `curve` hold as
+    they are. No value is written more than `max_epochs` times. `copy_field` gets the number of the copy, from 0.
+    """
+
+    by: str | Sequence[str] = ()
+    target: int | str | None = None
+    epochs: Mapping[Any, float] | None = None
+    shares: Mapping[Any, float] | None = None
+    curve: Sequence[float] | None = None
+    power: float = 1.0
+    temperature: float | None = None
+    unimax: bool = False
+    max_epochs: float = 7.0
+    tokens_field: str | None = None
+    copy_field: str | None = None
+    text_field: str = "text"
+    name: str = "mix_by_field"
+
+    kind = MIX
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import MixWorkflow
+
+        return MixWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
+
+
+def _named(stage: ProcessingStage[Any, Any], name: str) -> ProcessingStage[Any, Any]:
+    stage.name = name
+    return stage
+
+
+@dataclass
+class RepeatedPassages(Deduplication):
+    """Passages that occur more than once are cut out. See SubstringDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    min_bytes: int = 500
+    keep: str = "first"
+    remove: str = "span"
+    normalize_text: str = "none"
+    edges: str = "characters"
+    min_left_chars: int = 1
+    cut_field: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "cut_repeated_passages"
+
+    kind = SUBSTRINGS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.remove == "nothing":
+            raise UsageError(
+                f"{self.name}: a curation removes; leave the step out, or count passages with: "
+                "tamis dedup substrings --remove nothing"
+            )
+
+    def key_bytes(self, n_documents: int, n_bytes: int) -> int:
+        return passage_scratch_bytes(n_bytes, self.min_bytes)
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        stage: ProcessingStage[Any, Any] = self.workflow(os.curdir).removal(table, paths, self.name)
         return stage
 
 

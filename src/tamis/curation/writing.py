@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import parse_size
 from tamis.stages.text.io.formats import file_types
+from tamis.stages.text.tokens.options import TokenOptions, token_options
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
@@ -20,7 +21,7 @@ class Writing:
 
     `shard_bytes`: files of about this size before compression, None: as the partitions of the last pass come. `split`:
     shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of the
-    input. `card`: a README.md that describes the data set.
+    input. `card`: a README.md that describes the data set. `tokens`: token ids are written, not documents.
     """
 
     file_type: str | None = None
@@ -28,23 +29,40 @@ class Writing:
     split: dict[str, float] = field(default_factory=dict)
     shuffle: int | None = None
     card: bool = True
+    tokens: TokenOptions | None = None
 
     @property
     def is_packed(self) -> bool:
         """Whether files are rewritten after the last pass."""
-        return self.shard_bytes is not None or bool(self.split) or self.shuffle is not None
+        tokens = self.tokens
+        needs_all = tokens is not None and (tokens.sequence_length is not None or tokens.format == "mds")
+        return needs_all or self.shard_bytes is not None or bool(self.split) or self.shuffle is not None
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
+        """Return a plain structure; without `tokens` it is that of versions that did not have it."""
+        plain = dict(vars(self))
+        tokens = plain.pop("tokens")
+        return plain if tokens is None else {**plain, "tokens": asdict(tokens)}
 
 
 def make_writing(
-    file_type: Any = None, shard_size: Any = None, split: Any = None, shuffle: Any = None, card: Any = True
+    file_type: Any = None,
+    shard_size: Any = None,
+    split: Any = None,
+    shuffle: Any = None,
+    card: Any = True,
+    tokens: Any = None,
 ) -> Writing:
     """Parse the writing options as users give them.
 
     `shard_size`: e.g. "256MB"; `split`: "train=99.9,validation=0.1" or a mapping; `shuffle`: a seed, True for 0.
+    `tokens`: TokenOptions or a mapping of them.
     """
+    tokens = token_options(tokens)
+    if tokens is not None and file_type is not None:
+        raise UsageError(
+            f"format: with a tokenizer token ids are written; give the format of tokens, not {file_type!r}"
+        )
     if file_type is not None:
         check_choice("format", file_type, file_types())
     shard_bytes = None if shard_size is None else parse_size(shard_size, "shard_size")
@@ -56,7 +74,12 @@ def make_writing(
         raise UsageError(f"shuffle: expected a seed, a whole number from 0, got {shuffle!r}")
     if not isinstance(card, bool):
         raise UsageError(f"card: expected true or false, got {card!r}")
-    return Writing(file_type, shard_bytes, parse_split(split), shuffle, card)
+    shares = parse_split(split)
+    if shares and tokens is not None and tokens.format == "mds":
+        raise UsageError(
+            "split: shards of mds have one index; write each split with a run of its own, or another format"
+        )
+    return Writing(file_type, shard_bytes, shares, shuffle, card, tokens)
 
 
 def parse_split(value: Any) -> dict[str, float]:

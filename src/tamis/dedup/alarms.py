@@ -20,8 +20,8 @@ MOST_GO = 0.9
 def alarms(summary: Summary, counted: str = "documents") -> list[str]:
     """Return warnings about what the user of a deduplication should look at twice; nothing is stopped by these.
 
-    `counted`: what duplicates are (documents; lines or paragraphs, of which those long enough to count are all there
-    are).
+    `counted`: what duplicates are (documents; bytes; lines or paragraphs, of which those long enough to count are all
+    there are).
 
     >>> alarms({"n_documents": 100, "n_duplicates": 95})
     ['95% of all documents are duplicates: is one source in the input twice?']
@@ -29,7 +29,8 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
     ['95% of all lines are duplicates: is one source in the input twice?']
     """
     n = max(1, int(summary["n_documents"]))
-    n_counted = n if counted == "documents" else max(1, int(summary["n_long_enough"]))
+    total = {"documents": "n_documents", "bytes": "n_text_bytes"}.get(counted, "n_long_enough")
+    n_counted = max(1, int(summary[total]))  # type: ignore[literal-required]
     warnings = []
     component = int(summary.get("largest_component", 0))
     if component > LARGE_COMPONENT and component > LARGE_SHARE * n:

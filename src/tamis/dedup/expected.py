@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
 
 FILE = "dedup_prediction.json"
-_IN_KEY = ("sketch", "threshold", "perform_removal")  # what decides how much work there is; the rest changes little
+# What decides how much work there is; the rest changes little.
+_IN_KEY = ("sketch", "threshold", "perform_removal", "min_bytes")
 # A pass over documents: supervisor, forking server and two workers with their partitions, measured
 # (docs/explanation/benchmarks-dedup.md).
 _PASS_BYTES = 200_000_000
@@ -91,14 +92,17 @@ class DedupExpectation(Experience):
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
         files = w.files()
-        self._plan = make_plan(
-            files,
-            int(sketch.get("bands", 0)),
-            int(sketch.get("rows", 0)),
-            w.passes.identity.get("bands_per_iteration"),
-            w.settings.budget_bytes(),
-            w.work.path,
-        )
+        if w.passes.plan is not None:
+            self._plan = w.passes.plan(files, w.settings.budget_bytes(), w.work.path)
+        else:
+            self._plan = make_plan(
+                files,
+                int(sketch.get("bands", 0)),
+                int(sketch.get("rows", 0)),
+                w.passes.identity.get("bands_per_iteration"),
+                w.settings.budget_bytes(),
+                w.work.path,
+            )
         self._conditions = conditions(
             self._plan, w.settings.n_workers(), shipped_table.decoded_bytes(files.paths, files.sizes)
         )
@@ -140,11 +144,11 @@ class DedupExpectation(Experience):
 
     def _note(self, summary: Summary) -> None:
         """Add the settings of the deduplication itself to settings.json of the last pass."""
-        from tamis.engine.run.settings import Record
+        from tamis.engine.run.settings import SettingsLog
 
         w, plan = self._workflow, self._plan
         path = os.path.join(w.output.run_dir, "settings.json")
-        record = Record(list((read_json(path) or {}).get("settings", [])))
+        record = SettingsLog(list((read_json(path) or {}).get("settings", [])))
         room = w.solver.room_bytes()
         record.note(
             "room of the deciding process",

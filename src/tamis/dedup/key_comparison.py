@@ -181,7 +181,7 @@ class KeyComparison:
         pins = state.index_pins.read()
         paths = state.all_paths_file if pins is not None and pins.pins else state.paths_file
         remove: ProcessingStage[Any, Any] = (
-            passes.remove(table)
+            passes.remove(table, state.paths_file)
             if passes.remove is not None
             else RemoveDuplicates(table, paths, threshold=passes.threshold)
         )

@@ -26,9 +26,9 @@ class DedupKind:
     `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the
     first pass writes for each document, in plans. `step`: the name of its step in recipes, a class of
     `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `has_index`: it
-    can be compared with an index. `changes_text`: duplicates are cut out of documents. `decided_with`: a kind that the
-    same keys decide, too, where its step comes just before. `is_deduplication`: documents are compared with each other,
-    by a command of `tamis dedup`.
+    can be compared with an index. `changes_text`: duplicates are cut out of documents. `collects_texts`: a pass of its
+    own always writes down the texts that are compared. `decided_with`: a kind that the same keys decide, too, where its
+    step comes just before. `is_deduplication`: documents are compared with each other, by a command of `tamis dedup`.
     """
 
     name: str  # of the command; begins the names of the files that it writes
@@ -40,6 +40,7 @@ class DedupKind:
     has_plan: bool = False
     has_index: bool = False
     changes_text: bool = False
+    collects_texts: bool = False
     decided_with: str = ""
     is_deduplication: bool = True
     figures: ShippedFigures = field(default_factory=ShippedFigures)
@@ -76,6 +77,18 @@ LINES = DedupKind(
     keys="a hash per line",
     changes_text=True,
 )
+SUBSTRINGS = DedupKind(
+    name="substrings",
+    title="substring deduplication",
+    summary="Passages that occur more than once, anywhere in a text, are cut out of documents.",
+    workflow="SubstringDeduplicationWorkflow",
+    step="repeated_passages",
+    keys="hashes of some of its k-grams",
+    has_plan=True,
+    changes_text=True,
+    collects_texts=True,
+    figures=ShippedFigures(mb_per_s=45.0, start_s=4.0),
+)
 SEMANTIC = DedupKind(
     name="semantic",
     title="semantic deduplication",
@@ -94,5 +107,34 @@ CONTAMINATION = DedupKind(
     is_deduplication=False,
     figures=ShippedFigures(mb_per_s=70.0, start_s=3.5),
 )
+BUCKETS = DedupKind(
+    name="buckets",
+    title="buckets by score",
+    summary="Documents get the number of the bucket that their score falls into.",
+    workflow="BucketsWorkflow",
+    step="buckets",
+    keys="its scores",
+    changes_text=True,
+    is_deduplication=False,
+)
+TOP = DedupKind(
+    name="keep_top",
+    title="the best documents",
+    summary="The documents with the highest scores are kept, up to a limit.",
+    workflow="TopWorkflow",
+    step="keep_top",
+    keys="its scores",
+    is_deduplication=False,
+)
+MIX = DedupKind(
+    name="mix",
+    title="a mix by fields",
+    summary="Documents are written as often as their group should have tokens in the mix.",
+    workflow="MixWorkflow",
+    step="mix",
+    keys="its tokens and its group",
+    changes_text=True,
+    is_deduplication=False,
+)
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC, CONTAMINATION)}
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION, BUCKETS, TOP, MIX)}

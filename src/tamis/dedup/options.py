@@ -20,7 +20,6 @@ from tamis.stores.urls import path_of
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
     from tamis.dedup.passes import DedupResult, Passes
-    from tamis.dedup.planning import DedupPlan
     from tamis.formats.input_files.listing import FileList
 
 
@@ -96,12 +95,6 @@ class Input:
         from tamis.formats.input_files.listing import list_files
 
         return list_files(self.path, self.suffixes())
-
-    def plan(self, bands: int, rows: int, per_pass: int | None, memory: Any, work: str) -> DedupPlan:
-        from tamis.dedup import planning
-        from tamis.memory.budget import find_budget
-
-        return planning.make_plan(self.files(), bands, rows, per_pass, find_budget(memory, os.environ).bytes, work)
 
 
 WriterFactory = Callable[[], Writer]

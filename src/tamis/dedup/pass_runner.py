@@ -18,12 +18,13 @@ from tamis.backends.warm_process import WarmProcess
 from tamis.dedup.task_process import TaskEnvironment, run_task, write_task
 from tamis.engine.job import make_job
 from tamis.engine.monitor.monitor import Watch
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import SETTINGS, Scope
 from tamis.engine.run_record import RunRecorder
-from tamis.engine.schema import read_plan
+from tamis.engine.schema import LeakReport, read_plan
 from tamis.errors import Incomplete, TamisError, UsageError
 from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
@@ -31,7 +32,7 @@ from tamis.memory import counted_processes
 from tamis.memory.budget import find_budget
 from tamis.memory.sampler import Mark
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress, planned_pass, print_line
+from tamis.pipeline.pass_progress import planned_pass, print_line
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
@@ -201,7 +202,7 @@ class PassRunner:
     ) -> None:
         self.session, self.settings, self.progress = session, settings, progress
         self._scope = scope
-        self.leaks: list[dict[str, Any]] = []  # of all passes
+        self.leaks: list[LeakReport] = []  # of all passes
 
     def execute(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
         """Run one pass over documents and return its result. `more`: settings of this pass."""
@@ -232,7 +233,7 @@ class PassRunner:
             yield show
             return
 
-        def advance(state: dict[str, Any]) -> None:
+        def advance(state: ProgressState) -> None:
             recorder.advance(state)
             show({**state, "left_s": recorder.record.left_s})
 
@@ -257,7 +258,7 @@ class PassRunner:
         write_task(folder, TaskEnvironment(self.settings.budget_bytes(), bucket_url), task)
         kind = label.partition("-")[0]
         with self._recorded(label) as progress:
-            run_task(folder, self.session.warm_process, lambda state: progress({**state, "pass": kind}), module)
+            run_task(folder, self.session.warm_process, lambda state: progress({**state, "pass_label": kind}), module)
 
 
 def execute_pass(
@@ -265,7 +266,7 @@ def execute_pass(
     label: str,
     executor: BaseExecutor | None,
     warm_process: WarmProcess | None,
-    progress: Callable[[dict[str, Any]], None],
+    progress: Progress,
     watch: Watch | None,
     settings: Mapping[str, Any],
 ) -> RunResult:
@@ -277,7 +278,7 @@ def execute_pass(
     if executor is None:
         executor = local = LocalExecutor()
         local.warm_process = warm_process
-    with executor.watched_by(lambda state: progress({**state, "pass": label}), watch, is_part=True):
+    with executor.watched_by(lambda state: progress({**state, "pass_label": label}), watch, is_part=True):
         result = pipeline.execute(executor, **settings)
     if result.exit_code == Incomplete.exit_code:
         raise Incomplete(f"{label}: {result.message}")

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import DedupKind, ShippedFigures
+from tamis.engine.schema import LeakReport
+from tamis.forecast.prediction import Prediction
 from tamis.pipeline.pass_progress import describe_cost
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.dedup.planning import DedupPlan
     from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
-    from tamis.dedup.workflow import Workflow
+    from tamis.dedup.workflow import Procedure, Workflow
     from tamis.engine.run_record import RunRecord
+    from tamis.formats.input_files.listing import FileList
 
 KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
 """A stage that makes keys, and the numbers of its bands."""
@@ -48,7 +52,11 @@ class Passes:
     max_source_loss: float = 1.0
     identity: dict[str, Any] = field(default_factory=dict)
     counted: str = "documents"  # what max_source_loss is a share of
-    remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
+    # Makes the last pass's stage, of the removal table and the file with the input files by number.
+    remove: Callable[[str, str], ProcessingStage[Any, Any]] | None = None
+    procedure: Procedure | None = None  # None: key_comparison.py
+    # Plans, from the files, the budget and the folder for scratch; None: by the number of documents and bands.
+    plan: Callable[[FileList, int, str], DedupPlan] | None = None
     against: str | None = None  # an index whose documents stay (index.py)
     # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
     prepare: Callable[[Workflow], list[KeyPass]] | None = None
@@ -109,8 +117,8 @@ class DedupResult:
     scratch_bytes: int = 0
     run: Any = None
     counted: str = "documents"
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
-    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    prediction: Prediction = field(default_factory=Prediction)  # expected against measured (expected.py)
+    leaks: list[LeakReport] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 

@@ -3,7 +3,8 @@
 Formulas. Scratch of the keys: 76 bytes per document (position, hash, length, rank, the sorted hash 12, and of its
 record length and hash 20) and 12 per band. Memory of the solver: 4 bytes per document for the union-find, and the keys
 of one part of one band. The original keeps whole sketches on GPUs: 8 bytes x hashes x documents x bands_per_iteration
-/ bands; it is shown for comparison.
+/ bands; it is shown for comparison. Of substring deduplication: 24 bytes for two of w + 1 positions (w: half a window),
+and a quarter more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ BYTES_PER_KEY = 48  # ... edges (8) and slack (bands.py)
 _SAMPLE_BYTES = 1 << 18
 _SAMPLED_FILES = 8
 _WITHOUT_BOUND = 1 << 62  # bytes free in a bucket
+SELECTION_BYTES = 24  # on the disk, of substring deduplication
+BYTES_PER_SELECTION = 240  # in memory, while those of one part of the key space are grouped
+_CANDIDATE_SHARE = 1.25  # of the selections, with what is written while they are there
 USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
 _DISK_SHARE = 0.5  # of the free disk, for the keys: output and texts need the rest
 
@@ -55,6 +59,7 @@ class DedupPlan:
     budget_bytes: int
     original_formula_bytes: int
     skipped_files: list[SkippedEntry] = field(default_factory=list)  # found and not read: reason, n, examples
+    n_other_passes: int = 1  # over the input: what collects texts, and the removal
 
 
 def make_plan(
@@ -80,7 +85,47 @@ def make_plan(
         budget_bytes=budget_bytes,
         original_formula_bytes=8 * bands * rows * n_documents * chosen // bands if bands else 0,
         skipped_files=files.skipped.entries(),
+        n_other_passes=2 if bands else 1,
     )
+
+
+def make_passage_plan(files: FileList, min_bytes: int, budget_bytes: int, scratch: str) -> DedupPlan:
+    """Plan a substring deduplication."""
+    decoded, free = decoded_bytes(files.paths, files.sizes), free_space(scratch)
+    n_selections, room = selections_of(decoded, min_bytes), solver_room(budget_bytes)
+    return DedupPlan(
+        n_files=len(files),
+        input_bytes=files.total_bytes,
+        n_documents=estimate_documents(files),
+        n_bands=0,
+        bands_per_pass=0,
+        n_key_passes=1,
+        scratch_bytes=passage_scratch_bytes(decoded, min_bytes),
+        free_bytes=_WITHOUT_BOUND if free is None else free,
+        decision_bytes=min(n_selections * BYTES_PER_SELECTION, room),
+        n_parts_per_band=max(1, -(-n_selections * BYTES_PER_SELECTION // room)),
+        budget_bytes=budget_bytes,
+        original_formula_bytes=0,
+        skipped_files=files.skipped.entries(),
+        n_other_passes=2,
+    )
+
+
+def selections_of(n_bytes: int, min_bytes: int) -> int:
+    """Return about how many selections there are: of the w k-grams of a window, two in w + 1 positions.
+
+    >>> selections_of(1_000_000_000, 500)
+    7905138
+    """
+    return round(2 * n_bytes / (min_bytes - min_bytes // 2 + 2))
+
+
+def passage_scratch_bytes(n_bytes: int, min_bytes: int) -> int:
+    """Return about what a substring deduplication writes between passes.
+
+    That is its selections, and while they are there candidates and what is decided.
+    """
+    return round(selections_of(n_bytes, min_bytes) * SELECTION_BYTES * _CANDIDATE_SHARE)
 
 
 def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.dedup.contamination.limits import Common, Limits
+from tamis.dedup.quantiles.choice import ScoreChoice, TopLimit
+from tamis.dedup.quantiles.mixing import MixRule
 from tamis.dedup.state import IndexPin
 from tamis.engine import wire
 from tamis.errors import UsageError
@@ -105,6 +107,53 @@ class DecideContamination(SolverStep):
 
 
 @dataclass(frozen=True)
+class DecideBuckets(SolverStep):
+    """Find the edges of `n` buckets, by the values of a field or of all documents, or take those of a file."""
+
+    choice: ScoreChoice
+    by: str | None
+    n: int
+    edges: str | None = None
+
+
+@dataclass(frozen=True)
+class DecideTop(SolverStep):
+    """Find which documents with the highest scores fit into a limit."""
+
+    choice: ScoreChoice
+    limit: TopLimit
+
+
+@dataclass(frozen=True)
+class DecideMix(SolverStep):
+    """Find how often the documents of each group are written."""
+
+    rule: MixRule
+
+
+@dataclass(frozen=True)
+class GroupSelections(SolverStep):
+    """Group selections with equal k-grams, and decide those groups that need no texts."""
+
+    min_bytes: int
+
+
+@dataclass(frozen=True)
+class CompareWindows(SolverStep):
+    """Compare the windows of the other groups, and write down which passages are repeated.
+
+    `texts`: files with the texts of candidates, once a pass has written them. `keep_first`: the first copy stays.
+    """
+
+    min_bytes: int
+    keep_first: bool
+    texts: list[str] | None = None
+
+    def files(self) -> list[str]:
+        return self.texts or []
+
+
+@dataclass(frozen=True)
 class CompareVectors(SolverStep):
     """Cluster vectors, and keep one document of each group of similar ones within a cluster."""
 
@@ -159,6 +208,11 @@ STEPS: Mapping[type[SolverStep], str] = {
     CompareCandidates: "tamis.dedup.fuzzy.solver:compare_candidates",
     CutLines: "tamis.dedup.lines.solver:decide_lines",
     DecideContamination: "tamis.dedup.contamination.solver:decide_contamination",
+    DecideBuckets: "tamis.dedup.quantiles.solver:decide_buckets",
+    DecideMix: "tamis.dedup.quantiles.solver:decide_mix",
+    DecideTop: "tamis.dedup.quantiles.solver:decide_top",
+    GroupSelections: "tamis.dedup.substrings.grouping:group_selections",
+    CompareWindows: "tamis.dedup.substrings.comparing:compare_windows",
     CompareVectors: "tamis.dedup.semantic.solver:compare_vectors",
     BuildIdTable: "tamis.dedup.ids.table:build_table",
     WriteReplayTables: "tamis.dedup.replay_tables.tables:write_tables_of_steps",

@@ -68,6 +68,19 @@ class Summary(TypedDict, total=False):
     n_overlaps: int
     n_excepted: int
     sets: list[dict[str, Any]]  # of each evaluation set: its items, and those that were found
+    # buckets and the best documents
+    n_without_score: int
+    buckets: list[dict[str, Any]]  # of each group: documents and weight by bucket
+    lowest_score: float | None
+    weight_of_all: int
+    weight_kept: int
+    mix: list[dict[str, Any]]  # of each group: documents, tokens and epochs
+    tokens_written: int
+    # substrings
+    n_selections: int
+    n_passages: int
+    n_text_bytes: int
+    n_repeated_documents: int
     # semantic
     n_clusters: int
     dimension: int
@@ -125,6 +138,14 @@ class LinkedPass:
     """The bands of one pass that the solver has linked."""
 
     bands: list[int]
+
+
+@dataclass(frozen=True)
+class PassageGroups:
+    """How substring deduplication divided its work: parts of the key space, and the first document of each range."""
+
+    n_parts: int
+    ranges: list[int]
 
 
 @dataclass(frozen=True)
@@ -229,6 +250,7 @@ class State:
         self.solver_room = StateFile(os.path.join(folder, "room.json"), SolverRoom)
         self.range_room = StateFile(os.path.join(folder, "range_room.json"), RangeRoom)
         self.replay_counts = StateFile(os.path.join(folder, "replay_counts.json"), ReplayCounts)
+        self.passage_groups = StateFile(os.path.join(folder, "passages.json"), PassageGroups)
         self.candidates = SummaryFile(os.path.join(folder, "candidates.json"))
         self.equal_summary = SummaryFile(os.path.join(folder, "equal_removal.json"))
         self.summary = SummaryFile(os.path.join(folder, "summary.json"))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from tamis.backends.warm_process import WarmProcess
 from tamis.dedup import state
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, DiskFullError, RunConflict, TamisError, UsageError, WorkerError
 from tamis.failures import is_memory_failure
@@ -24,7 +25,6 @@ from tamis.files import read_json, write_json
 from tamis.memory import meter
 from tamis.stores import opening, options, scratch_files
 
-Progress = Callable[[dict[str, Any]], None]
 T = TypeVar("T")
 _MESSAGE_BYTES = 1 << 20  # a longer line is no message of a task
 _DRIVER_BYTES = 40_000_000  # the process that waits for the task
@@ -91,9 +91,9 @@ def run_task(folder: str, warm_process: WarmProcess, progress: Progress, module:
     )
 
 
-def _listen(read: int, progress: Progress) -> dict[str, Any]:
+def _listen(read: int, progress: Progress) -> ProgressState:
     """Read messages until the process closes its output, and return the last one."""
-    message: dict[str, Any] = {}
+    message: ProgressState = {}
     buffer = b""
     while data := os.read(read, 1 << 16):
         *lines, buffer = (buffer + data).split(b"\n")

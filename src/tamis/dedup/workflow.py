@@ -38,6 +38,7 @@ from tamis.dedup.solver_task import AppendToIndex
 from tamis.dedup.state import DedupRecord, FirstPass, IndexPins, Summary
 from tamis.dedup.work_directory import WorkDirectory
 from tamis.engine.ledger import Ledger
+from tamis.engine.progress import Progress
 from tamis.engine.run.input_identity import InputGuard, identify_inputs
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.run_result import RunResult
@@ -45,7 +46,7 @@ from tamis.engine.run_record import RunCounts, RunRecord, RunRecorder, load_run_
 from tamis.errors import PipelineError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
-from tamis.pipeline.pass_progress import Progress, print_line, progress_listener
+from tamis.pipeline.pass_progress import print_line, progress_listener
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Workflow:
         self.settings = self.runner.settings
         if self.settings.of_passes.get("keep_rejected") and passes.writer is None and passes.step is None:
             raise UsageError("keep_rejected: duplicates are only found here, and nothing is removed; leave it out")
-        self.procedure = procedure or KeyComparison()
+        self.procedure = procedure or passes.procedure or KeyComparison()
         self.output = OutputDirectory(passes.output, "deduplication", "dedup.json")
         self.work = WorkDirectory(self.output.run_dir, self.settings.scratch)
         self.duplicates = os.path.join(self.output.run_dir, "duplicates")

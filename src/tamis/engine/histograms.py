@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from tamis.engine.ledger import Ledger
@@ -91,12 +91,12 @@ class Histogram:
     def __repr__(self) -> str:
         return f"Histogram({self.to_text()!r})"
 
-    def bins(self) -> list[list[Any]]:
+    def bins(self) -> list[Bin]:
         """Return [low, high, count] of each bin that holds something, in order.
 
         None as the lower (upper) end means without limit; None for both, at the end, counts what is no number.
         """
-        return [[*edges(i), n] for i, n in self.counts.items()]
+        return [(*edges(i), n) for i, n in self.counts.items()]
 
     def to_text(self) -> str:
         """Encode as text for commits: "141:5,0,2;160:1" is 5 in bin 141, 2 in bin 143, 1 in bin 160."""
@@ -165,7 +165,21 @@ def from_texts(texts: Any) -> dict[str, Histogram]:
     return {str(name): Histogram.from_text(str(text)) for name, text in texts.items()}
 
 
-def tables(ledger: Ledger, rules: Sequence[RecordedRule] = ()) -> list[dict[str, Any]]:
+Bin = tuple[float | None, float | None, int]
+"""Low end, high end (None: without limit; both None: no number) and count."""
+
+
+class HistogramTable(TypedDict):
+    """A histogram of a run in manifest.json and the run database."""
+
+    stage: str  # "": of all documents
+    name: str
+    kind: str  # bytes, score
+    bins: list[Bin]
+    limits: NotRequired[list[float]]  # what rules compare the score with
+
+
+def tables(ledger: Ledger, rules: Sequence[RecordedRule] = ()) -> list[HistogramTable]:
     """Return all histograms of a run, as manifest.json and the run database show them.
 
     Scores that are not numbers are left out. `rules`: those of the run, as its plan stores them; a score has
@@ -184,5 +198,5 @@ def tables(ledger: Ledger, rules: Sequence[RecordedRule] = ()) -> list[dict[str,
     return [t for t in rows if t["bins"]]
 
 
-def _table(stage: str, name: str, kind: str, histogram: Histogram) -> dict[str, Any]:
+def _table(stage: str, name: str, kind: str, histogram: Histogram) -> HistogramTable:
     return {"stage": stage, "name": name, "kind": kind, "bins": histogram.bins()}

@@ -53,6 +53,12 @@ class Job:
         return self.source if isinstance(self.source, FilePartitioningStage) else None
 
     @property
+    def io_names(self) -> tuple[str, str, str]:
+        """Names of the stages that list, read and write the files; "" where there is none."""
+        source, reader, writer = ("" if s is None else s.name for s in (self.source, self.reader, self.writer))
+        return source, reader, writer
+
+    @property
     def duplicate_labels(self) -> list[str]:
         """Labels of the stages that remove duplicates."""
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
@@ -76,6 +82,11 @@ class Job:
         return self.partitioning is not None and self.partitioning.files_per_partition is not None
 
     @property
+    def takes_all_files(self) -> bool:
+        """Whether a stage must get all files of the input in one task."""
+        return self.reader is None and any(stage.traits.takes_all_files for stage in self.stages)
+
+    @property
     def tasks_together(self) -> int:
         """How many partitions stages of the first segment want in one call of `process_batch`."""
         first = self.segments[0] if self.segments else Segment(0, 0, Resources())
@@ -88,10 +99,11 @@ class Job:
 
         Workers then share one pandas, loaded before any cap.
         """
-        user_stages = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
-        return any(
-            _names_of(getattr(f, "__code__", None)) & _FRAMES for kind in user_stages for f in vars(kind).values()
-        )
+        kinds = [type(stage) for stage in self.user_stages()]
+        return any(_names_of(getattr(f, "__code__", None)) & _FRAMES for kind in kinds for f in vars(kind).values())
+
+    def user_stages(self) -> list[ProcessingStage[Any, Any]]:
+        return [stage for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
 
     def column_types(self) -> Mapping[str, str] | None:
         """Return the types of JSON fields in frames: those declared, or those that a scan found."""
@@ -165,7 +177,8 @@ def _sort_stages(name: str, stages: list[ProcessingStage[Any, Any]]) -> Job:
     middle = list(stages)
     source = middle.pop(0) if middle and isinstance(middle[0], FilePartitioningStage) else None
     reader = middle[0] if middle and isinstance(middle[0], Reader) else None
-    writer = middle[-1] if middle and isinstance(middle[-1], Writer) else None
+    last = middle[-1] if middle else None
+    writer = last if isinstance(last, Writer) and not last.writes_itself else None
     middle = middle[1 if reader is not None else 0 : len(middle) - (1 if writer is not None else 0)]
     return Job(name, source, reader, middle, writer)
 
@@ -175,6 +188,8 @@ def _check_order(job: Job) -> None:
     for i, stage in enumerate(job.stages):
         if isinstance(stage, Reader) and job.source is None and job.reader is None and i:
             continue  # after a stage of the user's that names the files: it reads them whole
+        if isinstance(stage, Writer) and stage.writes_itself and i + 1 == len(job.stages):
+            continue
         if isinstance(stage, (Reader, Writer)):
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
             raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")

@@ -17,7 +17,7 @@ from typing import Any
 from tamis.engine.ledger import Ledger
 from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import CommittedFile, Covered, FileKind
-from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.units import Piece, Unit
 from tamis.engine.wire import kinds
 
 

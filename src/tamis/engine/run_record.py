@@ -30,6 +30,7 @@ from typing import Any, Self
 from tamis import files
 from tamis.engine import wire
 from tamis.engine.ledger import Ledger
+from tamis.engine.progress import ProgressState
 from tamis.errors import TamisError
 from tamis.memory.sampler import Mark
 
@@ -372,7 +373,7 @@ class RunRecorder:
                 mine.documents = ledger.records.n
                 mine.peak_bytes = max(mine.peak_bytes, peak_bytes)
 
-    def advance(self, state: Mapping[str, Any]) -> None:
+    def advance(self, state: ProgressState) -> None:
         """Take over the progress of the current pass, as it is shown (run/observation.py, dedup/task_process.py)."""
         with self._lock:
             mine = self.record.current

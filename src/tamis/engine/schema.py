@@ -17,10 +17,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
+from tamis.engine.histograms import HistogramTable
 from tamis.engine.ledger import Ledger
 from tamis.engine.wire import field_readers
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
 
 VERSION = 1
@@ -385,8 +387,8 @@ class Manifest:
     counters: dict[str, int] = field(default_factory=dict)
     read_bytes: int = 0
     n_files: int = 0
-    histograms: list[dict[str, Any]] = field(default_factory=list)
-    prediction: dict[str, Any] = field(default_factory=dict)
+    histograms: list[HistogramTable] = field(default_factory=list)
+    prediction: Prediction = field(default_factory=Prediction)
     skipped_files: list[SkippedEntry] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)  # sentences for the summary, the report and the card
 
@@ -400,6 +402,46 @@ class Manifest:
     def to_dict(self) -> dict[str, Any]:
         ledger = self.ledger.to_dict() if self.ledger is not None else None
         return {**vars(self), "ledger": ledger, "skipped_files": [vars(s) for s in self.skipped_files]}
+
+
+class LeakReport(TypedDict):
+    """What workers keep of every partition: the data of an event `leak`, and an entry of `RunResult.leaks`."""
+
+    text: str
+    who: str
+    stage: str
+    kind: str
+    segment: int
+    worker: int
+    n_partitions: int
+    partitions_left: int | None  # until a worker would have used up what it has
+    proven: bool
+
+
+class MemoryLeak(LeakReport):
+    python_type: str
+    arrow_type: str
+    variable: str
+    workers: list[int]
+    bytes_per_partition: int
+    low_bytes: int
+    p: float
+    growth_bytes: int
+    replaced_every: int
+    cap_bytes: int
+    python_bytes: int
+    arrow_bytes: int
+    native_bytes: int
+    shared_bytes: int
+    unexplained_bytes: int
+
+
+class HandleLeak(LeakReport):
+    """Of descriptors or threads."""
+
+    handles_per_partition: float
+    n_kept: int
+    limit: int | None
 
 
 class EventKind(StrEnum):

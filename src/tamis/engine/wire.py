@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 Kinds = Mapping[str, type]
 """The messages that one side of a channel may hear, by name."""
@@ -93,6 +93,8 @@ def _reader(hint: Any) -> _Reader:
         return lambda value: hint.from_dict(_checked(value, dict))
     if is_dataclass(hint):
         return _dataclass_reader(hint)
+    if is_typeddict(hint):  # its owner reads what is inside
+        return lambda value: _checked(value, dict)
     if issubclass(hint, StrEnum):
         return lambda value: hint(value)
     return {int: _int, float: _float}.get(hint) or (lambda value: _checked(value, hint))

@@ -11,8 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.forecast import profiles, ranges
-from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, RunMeasurement, predict, runs_of
+from tamis.forecast import machine_profiles, ranges
+from tamis.forecast.prediction import (
+    MAX_RUNS,
+    Conditions,
+    Forecast,
+    Prediction,
+    RunMeasurement,
+    SpanName,
+    predict,
+    runs_of,
+)
 from tamis.memory.predictor import Predictor
 
 VERSION = 1
@@ -25,10 +34,10 @@ class Experience:
     """
 
     def __init__(self, key: str) -> None:
-        self.key, self.profile = key, profiles.load(key)
+        self.key, self.profile = key, machine_profiles.load(key)
         self.past = runs_of(self.profile)
         self.kind = ranges.PROFILE if self.past else ranges.TABLE
-        self.prediction: dict[str, Any] = {}
+        self.prediction: Prediction = {}
 
     def probed(self, took: RunMeasurement) -> None:
         """Use the measurements of a probe, unless there are earlier runs.
@@ -50,7 +59,7 @@ class Experience:
         """Return the forecast. `more`: as `predict` takes it."""
         return predict(conditions, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
 
-    def planned(self, conditions: Conditions, forecast: Forecast) -> dict[str, Any]:
+    def planned(self, conditions: Conditions, forecast: Forecast) -> Prediction:
         """Return a forecast for this machine as `tamis plan` reports it.
 
         After a probe the forecast is stored, so that the run shows how far it was off.
@@ -62,8 +71,12 @@ class Experience:
 
     def expect(self, conditions: Conditions, forecast: Forecast) -> None:
         """Record the prediction as a run begins."""
-        about = {"version": VERSION, "basis": self.basis, "conditions": vars(conditions).copy()}
-        self.prediction = {**about, **forecast.to_dict()}
+        self.prediction = {
+            "version": VERSION,
+            "basis": self.basis,
+            "conditions": vars(conditions).copy(),
+            **forecast.to_dict(),
+        }
 
     def keep(self, about: Mapping[str, Any], took: RunMeasurement | None, is_whole: bool = True) -> None:
         """Store `about` and the last runs in the profile; None where there is nothing to learn.
@@ -72,26 +85,30 @@ class Experience:
         before it, were off.
         """
         runs = [m.to_dict() for m in ([*self.past, took] if took is not None else self.past)]
-        profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
+        machine_profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
         if took is not None and is_whole:
             ranges.learn(self.prediction)
-            if (plan := ranges.planned(self.key, vars(took.conditions))) is not None:
+            if (plan := ranges.planned(self.key, took.conditions)) is not None:
                 ranges.learn(compared(plan, took))
 
 
-def compared(predicted: Mapping[str, Any], took: RunMeasurement) -> dict[str, Any]:
+def compared(predicted: Prediction, took: RunMeasurement) -> Prediction:
     """Return the prediction with the measured value next to each interval, and whether the value is inside it."""
-    values = {
+    values: dict[SpanName, float] = {
         "peak_bytes": took.peak_bytes,
         "scratch_bytes": took.scratch_bytes,
         "output_bytes": took.written_bytes,
         "seconds": round(took.seconds, 2),
     }
-    figures = dict(predicted)
+    figures = predicted.copy()
     for name, value in values.items():
-        if isinstance(span := figures.get(name), dict):
+        if (span := figures.get(name)) is not None:
             figures[name] = {**span, "measured": value, "inside": bool(span["low"] <= value <= span["high"])}
-    figures["cpu_s"] = {"expected": figures.get("cpu_s"), "measured": round(took.cpu_s, 2)}
+    expected_s = predicted.get("cpu_s")
+    figures["cpu_s"] = {
+        "expected": None if isinstance(expected_s, dict) else expected_s,
+        "measured": round(took.cpu_s, 2),
+    }
     return figures
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Literal, NotRequired, Protocol, TypedDict, get_args
 
 from tamis.errors import UsageError
 from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, LinearModel, Point, Prior, fit, spread
@@ -33,6 +33,97 @@ _DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
 _FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so small, and double
 
 
+class Span(TypedDict):
+    """An interval as JSON; once the run has ended, what was measured, and whether that is inside."""
+
+    low: float
+    expected: float
+    high: float
+    measured: NotRequired[float]
+    inside: NotRequired[bool]
+
+
+class CpuTime(TypedDict):
+    """CPU seconds of a run that has ended, and what was expected of it."""
+
+    expected: float | None
+    measured: float
+
+
+class Prediction(TypedDict, total=False):
+    """A forecast as prediction.json, results and `tamis plan --json` hold it.
+
+    Made by `Forecast.to_dict`, and completed by `Experience`: by its `basis` and `conditions` when a run begins, by
+    what was measured when it ends. `parse_prediction` reads it.
+    """
+
+    version: int
+    basis: str  # what it came from, in words
+    conditions: dict[str, int]  # fields of `Conditions`
+    n_runs: int
+    kind: str
+    centres: dict[str, list[float]]  # figure -> [centre, spread]
+    confidence: float
+    peak_bytes: Span
+    scratch_bytes: Span
+    output_bytes: Span
+    seconds: Span
+    cpu_s: float | CpuTime  # the expected one; of a run that has ended, with the measured one
+    block_bytes: int
+    n_partitions: int
+    command_s: float  # of a plan: what the command takes around its run
+    held: dict[str, list[int]]  # of a plan: how many ranges held on this machine, and of how many
+
+
+SpanName = Literal["peak_bytes", "scratch_bytes", "output_bytes", "seconds"]
+_Number = Literal["version", "n_runs", "confidence", "block_bytes", "n_partitions"]
+_SPANS: tuple[SpanName, ...] = get_args(SpanName)
+_NUMBERS: tuple[_Number, ...] = get_args(_Number)
+
+
+def parse_prediction(data: object) -> Prediction:
+    """Read a prediction from a file that may hold anything: what is malformed is left out."""
+    prediction: Prediction = {}
+    if not isinstance(data, dict):
+        return prediction
+    for name in _SPANS:
+        span = data.get(name)
+        if isinstance(span, dict) and all(_is_number(span.get(end)) for end in ("low", "expected", "high")):
+            prediction[name] = {"low": span["low"], "expected": span["expected"], "high": span["high"]}
+            if _is_number(span.get("measured")):
+                prediction[name]["measured"] = span["measured"]
+                prediction[name]["inside"] = span.get("inside") is True
+    cpu_s: Any = data.get("cpu_s")
+    if _is_number(cpu_s):
+        prediction["cpu_s"] = cpu_s
+    elif isinstance(cpu_s, dict) and _is_number(cpu_s.get("measured")):
+        expected_s = cpu_s.get("expected")
+        prediction["cpu_s"] = {
+            "expected": expected_s if _is_number(expected_s) else None,
+            "measured": cpu_s["measured"],
+        }
+    texts: tuple[Literal["basis", "kind"], ...] = ("basis", "kind")
+    for text in texts:
+        if isinstance(data.get(text), str):
+            prediction[text] = data[text]
+    for number in _NUMBERS:
+        if _is_number(data.get(number)):
+            prediction[number] = data[number]
+    if isinstance(conditions := data.get("conditions"), dict):
+        prediction["conditions"] = {str(k): v for k, v in conditions.items() if _is_number(v)}
+    if isinstance(centres := data.get("centres"), dict):
+        prediction["centres"] = {
+            str(figure): pair
+            for figure, pair in centres.items()
+            if isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))
+        }
+    return prediction
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Interval:
     """`expected`, and the bounds between which the measured value is with the probability CONFIDENCE."""
@@ -44,8 +135,12 @@ class Interval:
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    def to_dict(self, digits: int | None = None) -> dict[str, float]:
-        return {name: round(value, digits) for name, value in vars(self).items()}
+    def to_dict(self, digits: int | None = None) -> Span:
+        return {
+            "low": round(self.low, digits),
+            "expected": round(self.expected, digits),
+            "high": round(self.high, digits),
+        }
 
 
 @dataclass(frozen=True)
@@ -90,7 +185,6 @@ class RunMeasurement:
         conditions = data.get("conditions") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(conditions, dict):
             raise UsageError("machine profile: a run: expected its conditions and what it took")
-        data = {"largest_bytes": 0, "largest_peak": 0, **data}  # profiles of earlier versions have none
         numbers = {f.name: _number(data, f) for f in fields(cls) if f.name not in ("conditions", "learned")}
         values = {f.name: _number(conditions, f) for f in fields(Conditions)}
         if values["n_workers"] < 1 or values["budget_bytes"] < 1:
@@ -121,10 +215,20 @@ class Forecast:
     block_bytes: int
     n_partitions: int
 
-    def to_dict(self) -> dict[str, Any]:
-        spans = {name: span.to_dict() for name, span in vars(self).items() if isinstance(span, Interval)}
-        rounded = {"seconds": self.seconds.to_dict(2), "cpu_s": round(self.cpu_s, 2)}
-        return {"confidence": CONFIDENCE, **vars(self), **spans, **rounded}
+    def to_dict(self) -> Prediction:
+        return {
+            "confidence": CONFIDENCE,
+            "n_runs": self.n_runs,
+            "kind": self.kind,
+            "centres": self.centres,
+            "peak_bytes": self.peak_bytes.to_dict(),
+            "scratch_bytes": self.scratch_bytes.to_dict(),
+            "output_bytes": self.output_bytes.to_dict(),
+            "seconds": self.seconds.to_dict(2),
+            "cpu_s": round(self.cpu_s, 2),
+            "block_bytes": self.block_bytes,
+            "n_partitions": self.n_partitions,
+        }
 
 
 class _Intervals:

@@ -14,17 +14,20 @@ Figures: the peak, the seconds of a run, and those of the command around it (Pyt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tamis.errors import UsageError
-from tamis.forecast import profiles
-from tamis.forecast.prediction import CONFIDENCE
+from tamis.forecast import machine_profiles
+from tamis.forecast.prediction import CONFIDENCE, Conditions, Prediction, SpanName, parse_prediction
 from tamis.memory.machine import age_s
 
-KEY = profiles.RANGES
-PEAK, SECONDS, COMMAND = FIGURES = ("peak_bytes", "seconds", "command_seconds")
+KEY = machine_profiles.RANGES
+PEAK: Final = "peak_bytes"
+SECONDS: Final = "seconds"
+COMMAND: Final = "command_seconds"
+FIGURES = (PEAK, SECONDS, COMMAND)
 TABLE, PROBE, PROFILE = KINDS = ("table", "probe", "profile")  # what a forecast came from
 KEPT = 80  # of each figure and kind
 _ENOUGH = 30  # own ones: then the shipped ones are not needed
@@ -62,7 +65,7 @@ class Ranges:
     off: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     held: dict[str, list[bool]] = field(default_factory=dict)
     command_s: list[float] = field(default_factory=list)
-    planned: dict[str, dict[str, Any]] = field(default_factory=dict)  # by pipeline: what a plan said of its first run
+    planned: dict[str, Prediction] = field(default_factory=dict)  # by pipeline: what a plan said of its first run
 
     def reach(self, figure: str, kind: str) -> tuple[float, float, float]:
         """Lower end, middle and upper end of a range, in spreads from its centre."""
@@ -101,7 +104,7 @@ class Ranges:
         try:
             off = {f: {k: _numbers(v, _MAX_OFF) for k, v in kinds.items()} for f, kinds in data["off"].items()}
             hits = {f: values[-KEPT:] for f, values in data["held"].items()}
-            command_s, planned = _numbers(data.get("command_s", []), 1e6), data.get("planned", {})
+            command_s, planned = _numbers(data["command_s"], 1e6), data["planned"]
             is_valid = {*off, *hits} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {*KINDS}
             flags, plans = [v for values in hits.values() for v in values], list(planned.values())
             if (
@@ -112,7 +115,7 @@ class Ranges:
                 raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UsageError("ranges: expected what runs on this machine showed") from None
-        return cls(off, hits, command_s[-_MAX_COMMANDS:], planned)
+        return cls(off, hits, command_s[-_MAX_COMMANDS:], {str(k): parse_prediction(p) for k, p in planned.items()})
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -133,67 +136,67 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def load() -> Ranges:
     """Load what this machine has shown; return empty ranges if nothing is stored, or if it is damaged."""
     try:
-        return Ranges.from_dict((profiles.load(KEY) or {}).get(KEY))
+        return Ranges.from_dict((machine_profiles.load(KEY) or {}).get(KEY))
     except UsageError:
         return Ranges()
 
 
 def save(ranges: Ranges) -> bool:
-    return profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
+    return machine_profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
 
 
-def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]:
+def with_command(prediction: Prediction, ranges: Ranges) -> Prediction:
     """Return a forecast as `tamis plan` gives it, with the time of the whole command."""
-    command_s = known.start_of_command_s
+    command_s = ranges.start_of_command_s
     middle, half = prediction["centres"][SECONDS]
     centre = [round(middle + command_s, 3), half]
     low, expected, high = (
-        round(centre[0] * math.exp(r * half), 2) for r in known.reach(COMMAND, str(prediction["kind"]))
+        round(centre[0] * math.exp(r * half), 2) for r in ranges.reach(COMMAND, str(prediction["kind"]))
     )
     return {
         **prediction,
         "seconds": {"low": low, "expected": expected, "high": high},
         "command_s": round(command_s, 2),
         "centres": {**prediction["centres"], COMMAND: centre},
-        "held": known.coverage(),
+        "held": ranges.coverage(),
     }
 
 
-def learn(prediction: Mapping[str, Any]) -> None:
+def learn(prediction: Prediction) -> None:
     """Add a run whose prediction (experience.py) was compared with what it took."""
     centres = _centres(prediction)
     if not centres:
         return
     ranges = load()
-    for figure in (PEAK, SECONDS):
+    learned: tuple[SpanName, ...] = (PEAK, SECONDS)
+    for figure in learned:
         span = prediction.get(figure)
-        if isinstance(span, dict) and span.get("measured") and figure in centres:
+        if span is not None and span.get("measured") and figure in centres:
             middle, half = centres[figure]
-            off = math.log(float(span["measured"]) / middle) / half
-            ranges.note(figure, prediction["kind"], off, bool(span.get("inside")))
+            off = math.log(span["measured"] / middle) / half
+            ranges.note(figure, prediction["kind"], off, span["inside"])
     save(ranges)
 
 
-def plan_of(key: str, prediction: Mapping[str, Any]) -> None:
+def plan_of(key: str, prediction: Prediction) -> None:
     """Store what a plan predicted for a pipeline that has not run here: its run will show how far that was off."""
     ranges = load()
-    ranges.planned = dict([*ranges.planned.items(), (key, dict(prediction))][-_MAX_PLANNED:])
+    ranges.planned = dict([*ranges.planned.items(), (key, prediction)][-_MAX_PLANNED:])
     save(ranges)
 
 
-def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def planned(key: str, conditions: Conditions) -> Prediction | None:
     """Return and forget what a plan predicted for a run under exactly these conditions, or None."""
     ranges = load()
     plan = ranges.planned.pop(key, None)
     if plan is None:
         return None
     save(ranges)
-    then = plan.get("conditions")
-    same = ("budget_bytes", "n_workers", "input_bytes")
-    return plan if isinstance(then, dict) and all(then.get(n) == asked.get(n) for n in same) else None
+    then, now = plan.get("conditions", {}), vars(conditions)
+    return plan if all(then.get(n) == now[n] for n in ("budget_bytes", "n_workers", "input_bytes")) else None
 
 
-def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
+def learn_command(run_s: float, prediction: Prediction) -> None:
     """Learn how much longer a command takes than its run: Python, imports, the report."""
     whole_s, centres = age_s(), _centres(prediction)
     if whole_s is None or not 0 < run_s < whole_s:
@@ -208,18 +211,11 @@ def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
     save(ranges)
 
 
-def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Centre and spread by figure, of a prediction of a known kind.
-
-    Those that are in order, for plans are kept in a file and may hold anything.
-    """
-    centres = prediction.get("centres")
-    if prediction.get("kind") not in KINDS or not isinstance(centres, dict):
+def _centres(prediction: Prediction) -> dict[str, tuple[float, float]]:
+    """Return centre and spread by figure, of a prediction of a known kind."""
+    if prediction.get("kind") not in KINDS:
         return {}
-    pairs = {figure: pair for figure, pair in centres.items() if isinstance(pair, list) and len(pair) == 2}
-    return {
-        f: (a, b) for f, (a, b) in pairs.items() if all(type(v) in (int, float) and 0 < v < math.inf for v in (a, b))
-    }
+    return {f: (a, b) for f, (a, b) in prediction.get("centres", {}).items() if a > 0 and b > 0}
 
 
 def _numbers(values: Any, most: float) -> list[float]:

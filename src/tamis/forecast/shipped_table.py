@@ -35,6 +35,7 @@ RATES: dict[str, float] = {
     "tamis.stages.text.modules.": 300.0,
     "tamis.dedup.exact.": 500.0,
     "tamis.dedup.fuzzy.": 120.0,
+    "tamis.dedup.substrings.": 110.0,
     "tamis.dedup.": 300.0,
     "tamis.demo.": 300.0,
 }

@@ -8,6 +8,7 @@ partitions, retries and resumed runs agree on it. Where the record is stored is 
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tamis.errors import FormatError
 
 _HEADER = struct.Struct("<4sB3xIQQQ")  # magic, kind, bytes of `about` and `body`, offset and length as stored
 _MAGIC = b"TFR1"
+_READ_BYTES = 256 << 10
 
 
 class FrameKind(IntEnum):
@@ -59,6 +61,14 @@ def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tup
     """
     position = base
     file.seek(0)
+    buffered = io.BufferedReader(file, _READ_BYTES)  # type: ignore[type-var]
+    try:
+        yield from _frames(buffered, position, start, end)
+    finally:
+        buffered.detach()  # the file is its owner's to close
+
+
+def _frames(file: BinaryIO, position: int, start: int, end: int) -> Iterator[tuple[int, Frame]]:
     while position < end and (head := file.read(_HEADER.size)):
         if len(head) < _HEADER.size or head[:4] != _MAGIC:
             raise FormatError(f"expected a frame at position {position}, found {head[:4]!r}")

@@ -78,7 +78,11 @@ TABLES = {
     ),
 }
 RECORDS = {"warc": RecordEntry((".warc", ".wet"), "tamis.formats.warc.format")}
-PACKERS = {"webdataset": "packer.webdataset", "megatron": "tamis.formats.megatron.format"}
+PACKERS = {
+    "webdataset": "packer.webdataset",
+    "megatron": "tamis.formats.tokens.format",
+    "tokens": "tamis.formats.tokens.format",
+}
 """Formats that are written as several files at once, by a module with `write` (images/webdataset.py)."""
 
 

@@ -18,6 +18,8 @@ from tamis.tasks import DocumentBatch
 MAX_RECORD_BYTES = 64 << 20
 _REMEDY = "run a pipeline over it to set bad records aside"
 
+_MARK = b"\xef\xbb\xbf"
+
 
 def read_whole_file(path: str, formats: Sequence[str] = ()) -> DocumentBatch:
     """Read all documents of a file; raise FormatError on the first bad record.
@@ -57,6 +59,8 @@ def _table_of(path: str, formats: Sequence[str]) -> pa.Table:
 
 
 def _over(origin: JsonlBlock | TableBlock) -> DocumentBatch:
+    if origin.places is None:
+        origin.places = np.zeros(origin.n_rows, np.int32), np.arange(origin.n_rows, dtype=np.int64)
     return DocumentBatch.over(origin, np.arange(origin.n_rows))
 
 
@@ -75,16 +79,23 @@ def _rows_of(path: str) -> pa.Table:
 
 def _lines_of(paths: Sequence[str]) -> JsonlBlock:
     """Return the records of files of JSON lines as one block."""
-    parts = []
+    parts, marks = [], []
     for path in paths:
         with StreamReader.open(path) as stream:
-            data = b"".join(iter(lambda: stream.read(1 << 20), b"")).removeprefix(b"\xef\xbb\xbf")
+            data = b"".join(iter(lambda: stream.read(1 << 20), b""))
+        marks.append(len(_MARK) if data.startswith(_MARK) else 0)
+        data = data.removeprefix(_MARK)
         parts.append(data if not data or data.endswith(b"\n") else data + b"\n")
     block = JsonlBlock.parse(np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8))
     if block.bad:
         start, _, reason = block.bad[0]
         path, start = _place(paths, parts, start)
         raise FormatError(f"{path}: record at byte {start}: {reason}; {_REMEDY}")
+    begins = np.cumsum([0, *map(len, parts)])
+    numbers = np.searchsorted(begins, block.start, side="right") - 1
+    numbers = np.minimum(numbers, max(0, len(parts) - 1))
+    offsets = block.start - begins[numbers] + np.array(marks or [0], np.int64)[numbers]
+    block.places = numbers.astype(np.int32), offsets.astype(np.int64)
     return block
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ MAX_DIFF_LINES = 60
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
 _CONTEXT = 8
 _WIDTH = 110
+_MAX_OVERLAPS = 20
 IMAGES = "images"
 _PLACE_ID = re.compile(r"([0-9]{6,9})_([0-9]{1,18})")
 
@@ -117,24 +118,40 @@ def pair_of(output: str, verdict: Verdict) -> Pair:
 
 def found_only(output: str, document: str) -> Pair | None:
     """Return the row of `_tamis/duplicates` on a document, for runs that removed nothing; None if there is none."""
+    for row in _listed(output, document, ("id", "path", "kept_id", "kept_path", "similarity")):
+        gone, kept = ((path_of(row[f"{k}path"]), int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
+        similarity = row["similarity"] if row["similarity"] == row["similarity"] else None
+        return _pair(output, gone, kept, similarity, _settings(output).get("threshold"))
+    return None
+
+
+def overlaps_with_sets(output: str, document: str) -> list[dict[str, Any]]:
+    """Return what a document shares with evaluation sets, for decontaminations that only report."""
+    rows = _listed(output, document, ("id", "path", "set", "item", "words", "share", "item_text"))
+    return list(itertools.islice(rows, _MAX_OVERLAPS))
+
+
+def _listed(output: str, document: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows on a document of those tables of `_tamis/duplicates` that have these columns."""
     from tamis.formats.parquet import format as parquet
 
     folder = Path(run_dir_of(output)) / "duplicates"
     name, _, place = document.rpartition(":")
     for part in sorted(folder.glob("*.parquet")):
         try:
-            table = parquet.open_file(part).read(use_threads=False)
+            file = parquet.open_file(part)
+            if not set(columns) <= set(file.schema_arrow.names):
+                continue
+            table = file.read(columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{part} cannot be read: {exc}") from None
+        if "similarity" not in table.column_names:  # of repeated lines or passages, which are parts of documents
+            continue
         mask = pc.equal(table["id"], document)
         if name and offset_of(place) is not None:
             here = pc.ends_with(table["path"].cast(pa.large_string()), path_text(name).removeprefix("file://"))
             mask = pc.or_(mask, pc.and_(here, pc.ends_with(table["id"], f"_{int(place)}")))
-        for row in table.filter(mask).to_pylist():
-            gone, kept = ((path_of(row[f"{k}path"]), int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
-            similarity = row["similarity"] if row["similarity"] == row["similarity"] else None
-            return _pair(output, gone, kept, similarity, _settings(output).get("threshold"))
-    return None
+        yield from table.filter(mask).to_pylist()
 
 
 def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity: Any, threshold: Any) -> Pair:

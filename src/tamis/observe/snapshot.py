@@ -18,6 +18,7 @@ from typing import Any
 from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.engine.run_record import RunCounts, RunRecord, RunStatus, parse_run_record
 from tamis.engine.schema import Manifest, read_fields
+from tamis.forecast.prediction import Prediction, parse_prediction
 from tamis.observe import points
 from tamis.observe.series import SeriesError, open_series
 
@@ -61,7 +62,7 @@ class Snapshot:
     manifest: Manifest | None = None  # once the run has ended
     record: RunRecord | None = None  # of the whole run, all passes and sessions
     settings: list[dict[str, Any]] = field(default_factory=list)
-    prediction: dict[str, Any] = field(default_factory=dict)
+    prediction: Prediction = field(default_factory=Prediction)
     about: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -132,7 +133,7 @@ def read_snapshot(
         snapshot.manifest = read_fields(Manifest, data, snapshot.problems, "manifest.json")
     kept = read_object(run_dir / "settings.json", snapshot.problems).get("settings", [])
     snapshot.settings = [e for e in kept[:1000] if isinstance(e, dict)] if isinstance(kept, list) else []
-    snapshot.prediction = read_object(run_dir / "prediction.json", snapshot.problems)
+    snapshot.prediction = parse_prediction(read_object(run_dir / "prediction.json", snapshot.problems))
     try:
         _read_series(snapshot, wanted, now)
     except SeriesError as exc:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tamis.backends.progress import ProgressDisplay
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run_record import PassRecord
 from tamis.sizes import format_size
 from tamis.terminal import clock, printable
-
-Progress = Callable[[dict[str, Any]], None]
 
 PASSES = {
     "evaluation": "indexing evaluation sets",
@@ -84,10 +83,10 @@ def show_passes(quiet: bool) -> Iterator[Progress]:
     with contextlib.ExitStack() as stack:
         now: list[Any] = ["", None]
 
-        def show(state: dict[str, Any]) -> None:
+        def show(state: ProgressState) -> None:
             if state.get("phase") == "opened" or "error" in state:  # nothing new; failures are raised as exceptions
                 return
-            label = str(state.get("pass", ""))
+            label = str(state.get("pass_label", ""))
             if now[1] is None or label != now[0]:
                 stack.close()
                 now[:] = [label, stack.enter_context(ProgressDisplay(quiet))]

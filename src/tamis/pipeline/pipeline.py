@@ -116,7 +116,7 @@ class Pipeline:
         if checkpoint_path is not None:
             if settings.get("run_dir") is not None:
                 raise UsageError("give checkpoint_path or run_dir, not both")
-            if any(isinstance(s, Writer) for s in self.stages):
+            if any(isinstance(s, Writer) and not s.writes_itself for s in self.stages):
                 _leave_pointer(checkpoint_path, next(s.path for s in self.stages if isinstance(s, Writer)))
             else:
                 settings["run_dir"] = checkpoint_path

@@ -138,12 +138,13 @@ def load_recipe(
 
 def _set_literal(root: dict[str, Node], key: str, value: SettingValue) -> None:
     """Set a field at the top, or in a mapping there ("write.format"), to a value in which nothing is a reference."""
-    part, _, name = key.rpartition(".")
+    *parts, name = key.split(".")
     fields = root
-    if part:
-        mapping = root[part].value if part in root else None
-        fields = mapping if isinstance(mapping, dict) else {}
-        root[part] = Node(fields)
+    for part in parts:
+        mapping = fields[part].value if part in fields else None
+        inner = mapping if isinstance(mapping, dict) else {}
+        fields[part] = Node(inner)
+        fields = inner
     fields[name] = Node(
         value.replace("${", "$${") if isinstance(value, str) else value, plain=not isinstance(value, str)
     )
@@ -410,4 +411,6 @@ def _schema(at: Located) -> dict[str, str]:
 
 
 # Fields of `write:`, and the parameters of a Curation that they are.
-_WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card")}
+_WRITING = {
+    k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card", "tokens")
+}

@@ -33,6 +33,8 @@ NAMES = {
     "heuristic_english": "tamis.stages.text.filters.nemo_curator.HeuristicEnglish",
     "heuristic_non_english": "tamis.stages.text.filters.nemo_curator.HeuristicNonEnglish",
     "text": "tamis.stages.text.filters.has_text.HasText",
+    "url_filter": "tamis.stages.text.urls.UrlFilter",
+    "html_extract": "tamis.stages.text.html.HtmlExtract",
     "sample": "tamis.stages.text.modules.sample.Sample",
     "add_id": "tamis.stages.text.modules.add_id.AddId",
     **{kind.step: f"tamis.curation.steps.{_class_name(kind.step)}" for kind in KINDS.values() if kind.step},

@@ -333,7 +333,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
         They are counted at once rather than stored until the end of the call, because a call may have millions. With
         `serials` (`batch.serial` of each) the engine also stores the scores of a rule, two bytes each
-        (engine/worker/kept_scores.py).
+        (engine/worker/survivor_scores.py).
         """
         count = self._call_notes().count_scores
         if count is not None:

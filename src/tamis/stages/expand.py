@@ -11,6 +11,7 @@ from typing import Any
 
 from tamis.errors import PipelineError
 from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 
 Stages = list[ProcessingStage[Any, Any]]
@@ -36,6 +37,9 @@ def expand_stages(name: str, stages: Sequence[ProcessingStage[Any, Any]]) -> Exp
             expanded.stages += parts
         else:
             expanded.stages.append(stage)
+    source, *later = expanded.stages
+    if isinstance(source, FilePartitioningStage) and later and hasattr(later[0], "note_files"):
+        later[0].note_files(source)
     _check_ends(name, expanded.stages)
     _check_columns(expanded.stages)
     return expanded

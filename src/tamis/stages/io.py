@@ -78,6 +78,15 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
     is_reported: ClassVar[bool] = True
     """A run that writes this also writes a report."""
 
+    @property
+    def writes_itself(self) -> bool:
+        """Whether a class of a user's own writes the files, which the engine then neither writes nor commits."""
+        return any(not getattr(type(self), name).__module__.startswith("tamis.") for name in ("process", "write_data"))
+
+    def write_data(self, task: DocumentBatch, file_path: str) -> None:
+        """Write a batch to exactly this file, for use outside of a run."""
+        raise UsageError(f"{self.name}: only a run can write these files")
+
     def process(self, task: Task[Any]) -> FileGroupTask:
         raise UsageError(
             f"{self.name}: only a run can write and commit these files; add this stage to a Pipeline and run it"

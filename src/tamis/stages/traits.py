@@ -29,3 +29,6 @@ class StageTraits:
 
     only_drops: bool = False
     """It drops documents and changes nothing else: a later pass may repeat its decisions without running it."""
+
+    takes_all_files: bool = False
+    """It must get all files of the input in one task."""

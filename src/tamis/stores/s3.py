@@ -28,7 +28,7 @@ from tamis.stores.checksums import Expected, Running, expected_of
 from tamis.stores.options import StoreOptions, of_bucket
 from tamis.stores.reading import Changed, Check, Damaged, copy_into, read_all, retry_if_damaged, version_of
 
-_PASSING = {500, 502, 503, 504, 429, 408}
+_TRANSIENT = {500, 502, 503, 504, 429, 408}
 _SLOW_DOWN = {
     "SlowDown",
     "Throttling",
@@ -37,7 +37,7 @@ _SLOW_DOWN = {
     "TooManyRequests",
     "ServiceUnavailable",
 }
-_PASSING_CODES = {
+_TRANSIENT_CODES = {
     *_SLOW_DOWN,
     "RequestTimeout",
     "InternalError",
@@ -421,7 +421,7 @@ class Bucket:
         message = str(response.get("Error", {}).get("Message", "")) or code
         if status in ok or (404 in ok and code in ("NoSuchUpload", "NoSuchKey")):
             return None
-        if status in _PASSING or code in _PASSING_CODES or (status == 409 and code != "BucketAlreadyExists"):
+        if status in _TRANSIENT or code in _TRANSIENT_CODES or (status == 409 and code != "BucketAlreadyExists"):
             return retry.Temporary(f"{status} {code}", slow_down=code in _SLOW_DOWN)
         if status in (404, 412, 416) and code != "NoSuchBucket":
             why = "is gone" if status == 404 else "changed during the run: it is not the object that was listed"

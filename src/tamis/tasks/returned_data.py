@@ -122,7 +122,7 @@ class _Returned:
         handed_out = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.handed_out}
         handed = [(objects, _positions_of(serials, ids, len(ids))) for objects, ids in handed_out.values()]
         columns = [self._objects(name)[rows] for name in self.names if self._series(name).dtype.name in _HOLD_OBJECTS]
-        return by_objects(Handed(handed), columns) if handed and columns else np.full(len(rows), -1, np.int64)
+        return by_objects(FrameObjectIndex(handed), columns) if handed and columns else np.full(len(rows), -1, np.int64)
 
     def _by_values(self, untraced: Array, identity: Any) -> Array:
         """Match rows by value, using whole rows only, which do not coincide by chance: all fields of the documents."""
@@ -262,7 +262,7 @@ def _concatenated(arrays: list[pa.Array]) -> pa.Array:
 
 
 # -- rows by the objects in their cells ------------------------------------------------------------------------------
-class Handed:
+class FrameObjectIndex:
     """Objects that were handed out, with the position of the row each was in."""
 
     def __init__(self, columns: Sequence[tuple[Array, Array]]) -> None:
@@ -304,7 +304,7 @@ def own_id(value: Any) -> int:
     return id(value) if kind in (float, dict, list, np.ndarray) else 0
 
 
-def by_objects(handed: Handed, columns: Sequence[Array]) -> Array:
+def by_objects(handed: FrameObjectIndex, columns: Sequence[Array]) -> Array:
     """Return the position that the objects of each row agree on, or -1 for none or several.
 
     All columns have the same length.

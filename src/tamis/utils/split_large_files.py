@@ -11,19 +11,37 @@ The same as `tamis split`, for a file or a whole folder: cut between records, in
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import Incomplete, TamisError, UsageError
+from tamis.errors import Incomplete, TamisError, UsageError, optional
 from tamis.formats.compression.codecs import SUFFIXES
 from tamis.formats.splitting import ChunkLimit, split_file
 from tamis.terminal import printable
 from tamis.utils.file_utils import get_all_file_paths_under, get_default_file_extensions
 
 
+class RemoteFunction:
+    """A function that can also be sent to a Ray cluster: `ray.get([f.remote(path, ...) for path in paths])`."""
+
+    def __init__(self, function: Callable[..., list[str]]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[str]:
+        return self._function(*args, **kwargs)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Start the function as a task of Ray, and return the reference to its result."""
+        ray: Any = optional("ray", f"{self._function.__name__}.remote()", "ray")
+        return ray.remote(self._function).remote(*args, **kwargs)
+
+
+@RemoteFunction
 def split_parquet_file_by_size(
     input_file: str, output_path: str, target_size_mb: int, storage_options: Mapping[str, Any] | None = None
 ) -> list[str]:
@@ -31,6 +49,7 @@ def split_parquet_file_by_size(
     return _split(input_file, output_path, target_size_mb, storage_options)
 
 
+@RemoteFunction
 def split_jsonl_file_by_size(
     input_file: str, output_path: str, target_size_mb: int, storage_options: Mapping[str, Any] | None = None
 ) -> list[str]:

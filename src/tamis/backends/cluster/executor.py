@@ -14,7 +14,7 @@ from tamis.backends.cluster.session import Cluster, Session
 from tamis.backends.registry import check_installed
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run_result import Progress
+from tamis.engine.progress import Progress
 from tamis.engine.worker.config import WorkerConfig
 from tamis.files import Closing
 from tamis.memory.budget import find_budget

@@ -13,7 +13,7 @@ from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.backends.cluster.session import ClusterEndpoint
 from tamis.backends.ray_cluster.head import Head, HeadOptions
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run_result import Progress
+from tamis.engine.progress import Progress
 from tamis.errors import WorkerError
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"

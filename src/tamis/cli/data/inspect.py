@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.parsing.arguments import Argument, Option
@@ -21,6 +22,14 @@ def inspect(
     ] = 16,
     max_files: Annotated[int, Option(min=1, help="Look into at most so many files, spread evenly over all.")] = 64,
     text_field: Annotated[str, Option(help="The field whose text lengths are shown.")] = "text",
+    tokenizer: Annotated[
+        str | None,
+        Option(
+            metavar="FOLDER",
+            help="Also count the tokens of the sampled texts, by the tokenizer in this folder, and estimate those of "
+            "all documents.",
+        ),
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Show what is in files, from a sample: formats, sizes, number of documents, fields, text lengths and bad lines.
@@ -38,13 +47,15 @@ def inspect(
     from tamis.formats.input_files.skipped import skipped_lines
 
     files = list_files(paths, SUFFIXES)
-    sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files)
+    counter = None if tokenizer is None else _token_counter(tokenizer)
+    sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files, counter)
     if as_json:
         print_json({**as_dict(sample), "skipped_files": [asdict(entry) for entry in files.skipped.entries()]})
     else:
         _print_files(sample)
         _print_fields(sample)
         _print_lengths(sample)
+        _print_tokens(sample)
         _print_bad(sample)
         print_lines(skipped_lines(files.skipped.entries()))
 
@@ -74,10 +85,46 @@ def as_dict(sample: DataSample) -> dict[str, Any]:
             "max": max(lengths, default=0),
             "histogram": [{"from": low, "below": high, "n": n} for low, high, n in sample.histogram()],
         },
+        **({"tokens": _tokens(sample)} if sample.count_tokens is not None else {}),
         "n_blank_lines": sample.n_blank,
         "n_bad_lines": sample.n_bad,
         "bad_lines": [dict(vars(bad)) for bad in sample.bad_lines],
     }
+
+
+def _token_counter(folder: str) -> Callable[[str], int]:
+    from tamis._lazy import pa
+    from tamis.stages.text.tokens.tokenizer import load
+
+    loaded = load(folder)
+
+    def count(text: str) -> int:
+        plain = text.encode("utf-8", "replace").decode()  # half of a pair of surrogates is no text
+        return len(loaded.encode(pa.array([plain], pa.large_string())).ids)
+
+    return count
+
+
+def _tokens(sample: DataSample) -> dict[str, Any]:
+    """Return the tokens of the sampled texts, and an estimate of those of all documents if their number is known."""
+    n_all = sum(s.n_documents or 0 for s in sample.files)
+    is_known = sample.n_documents > 0 and all(s.n_documents is not None for s in sample.files)
+    return {
+        "sampled": sample.n_tokens,
+        "bytes_per_token": round(sample.n_token_bytes / max(1, sample.n_tokens), 3),
+        "chars_per_token": round(sample.n_token_chars / max(1, sample.n_tokens), 3),
+        "estimated": round(sample.n_tokens * n_all / sample.n_documents) if is_known else None,
+    }
+
+
+def _print_tokens(sample: DataSample) -> None:
+    from tamis.cli.terminal.show import print_lines
+
+    if sample.count_tokens is None:
+        return
+    tokens = _tokens(sample)
+    line = f"Tokens: {tokens['sampled']:,} in the sample, {tokens['bytes_per_token']} bytes each"
+    print_lines([line if tokens["estimated"] is None else f"{line}; about {tokens['estimated']:,} in all documents"])
 
 
 def _print_files(sample: DataSample) -> None:

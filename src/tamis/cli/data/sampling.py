@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
@@ -78,6 +78,10 @@ class DataSample:
     bad_lines: list[BadLine] = field(default_factory=list)
     text_lengths: list[int] = field(default_factory=list)
     n_fields_left_out: int = 0
+    count_tokens: Callable[[str], int] | None = None
+    n_tokens: int = 0
+    n_token_chars: int = 0
+    n_token_bytes: int = 0
 
     def add_document(self, document: dict[str, object]) -> None:
         self.n_documents += 1
@@ -95,6 +99,10 @@ class DataSample:
         text = document.get(self.text_field)
         if isinstance(text, str):
             self.text_lengths.append(len(text))
+            if self.count_tokens is not None:
+                self.n_tokens += self.count_tokens(text)
+                self.n_token_chars += len(text)
+                self.n_token_bytes += len(text.encode("utf-8", "surrogatepass"))
 
     def add_bad(self, path: str, offset: int, n_bytes: int, reason: str) -> None:
         self.n_bad += 1
@@ -128,10 +136,15 @@ def example_of(value: object) -> str:
 
 
 def take_sample(
-    paths: Sequence[str], sizes: Sequence[int], sample_bytes: int, text_field: str, max_files: int
+    paths: Sequence[str],
+    sizes: Sequence[int],
+    sample_bytes: int,
+    text_field: str,
+    max_files: int,
+    count_tokens: Callable[[str], int] | None = None,
 ) -> DataSample:
     """Look into at most `max_files` of the files (spread evenly); together about `sample_bytes` decoded bytes."""
-    sample = DataSample(text_field)
+    sample = DataSample(text_field, count_tokens=count_tokens)
     step = max(len(paths) / max_files, 1.0)
     indices = {int(i * step) for i in range(min(len(paths), max_files))}
     share_bytes = max(sample_bytes // max(len(indices), 1), 64 * 1024)

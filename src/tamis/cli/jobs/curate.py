@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tamis.cli.jobs import command_file
-from tamis.cli.jobs.jobs import Consent, RecipeJob
+from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
@@ -17,9 +17,11 @@ from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_remote
+from tamis.yaml_text import read_text
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
+    from tamis.engine.progress import Progress, ProgressState
 
 
 def curate(
@@ -28,7 +30,8 @@ def curate(
     preset: Annotated[
         str,
         Option(
-            metavar="NAME", help="web-english, web-multilingual, books, code, minimal, or a recipe file with steps."
+            metavar="NAME",
+            help="web-english, web-multilingual, fineweb, fineweb2, books, code, minimal, or a recipe file with steps.",
         ),
     ] = "web-english",
     text_field: Annotated[str | None, Option(help="The field that holds the text. Default: text.")] = None,
@@ -56,6 +59,37 @@ def curate(
         int | None,
         Option(min=0, metavar="SEED", help="Write the documents in a random order that this seed determines."),
     ] = None,
+    tokenize: Annotated[
+        str | None,
+        Option(
+            metavar="FOLDER",
+            help="Write token ids by the tokenizer in this folder, not documents; --format is then megatron, npy, raw, "
+            "mds, parquet or arrow.",
+        ),
+    ] = None,
+    sequence_length: Annotated[
+        int | None, Option(min=2, metavar="N", help="With --tokenize: write sequences of N tokens.")
+    ] = None,
+    packing: Annotated[
+        Literal["concatenate", "best-fit"] | None,
+        Option(help="With --sequence-length: how documents fill sequences. Default: concatenate."),
+    ] = None,
+    end_token: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT",
+            help="With --tokenize: the special token that ends each document, or none. Default: the tokenizer's.",
+        ),
+    ] = None,
+    blocklists: Annotated[
+        str | None,
+        Option(
+            metavar="DIR", help="The folder with the lists of domains, URLs and words that the preset drops URLs by."
+        ),
+    ] = None,
+    no_blocklists: Annotated[
+        bool, Option("--no-blocklists", help="Run a preset that drops URLs by lists without any list.")
+    ] = False,
     no_card: Annotated[bool, Option("--no-card", help="Do not write the README.md that describes the data.")] = False,
     plan: Annotated[
         bool,
@@ -80,7 +114,13 @@ def curate(
     """
     from tamis.curation.writing import make_writing
 
-    make_writing(format_, shard_size, split, shuffle)  # so that a mistake is reported as one of the option
+    tokens: dict[str, SettingValue] = {}
+    if tokenize is not None:
+        tokens = token_values(tokenize, format_ or "megatron", sequence_length, packing or "concatenate", end_token)
+        format_ = None
+    elif sequence_length is not None or packing is not None or end_token is not None:
+        raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
+    make_writing(format_, shard_size, split, shuffle, tokens=tokens or None)  # a mistake is one of the option
     if not is_remote(source) and not set("*?[") & set(source) and not os.path.lexists(source):
         raise UsageError(f"no such input: {source}")  # not as one of the preset, which does not name it
     writing = {
@@ -91,10 +131,15 @@ def curate(
         "card": False if no_card else None,
     }
     values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}
+    if blocklists is not None and no_blocklists:
+        raise UsageError("give --blocklists or --no-blocklists, not both")
+    sets = options.parse_sets(set_)
+    values["blocklists"] = absolute(blocklists) if blocklists is not None else False if no_blocklists else None
+    if values["blocklists"] is None and "blocklists" not in sets:
+        _refuse_without_lists(preset)
     values |= {f"write.{name}": value for name, value in writing.items()}
-    job = RecipeJob(
-        preset, options.parse_sets(set_), {name: value for name, value in values.items() if value is not None}
-    )
+    values |= {f"write.tokens.{name}": value for name, value in tokens.items()}
+    job = RecipeJob(preset, sets, {name: value for name, value in values.items() if value is not None})
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     request = Request(job, work.settings, work.launch, consent)
     workflow_and_settings = request.workflow()
@@ -109,6 +154,30 @@ def curate(
         show_plan(workflow_and_settings[0], work.launch.as_json, workflow_and_settings[1], may_run_trials=False)
         return
     raise CommandExit(perform(request))
+
+
+def token_values(
+    tokenizer: str, format_: str, sequence_length: int | None, packing: str, end_token: str | None
+) -> dict[str, SettingValue]:
+    """Return the options of an output of token ids as a recipe has them, in `write: tokens:`."""
+    values: dict[str, SettingValue] = {
+        "tokenizer": os.path.abspath(os.path.expanduser(tokenizer)),
+        "format": format_,
+        "sequence_length": sequence_length,
+        "packing": packing,
+        "end_token": end_token,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_without_lists(preset: str) -> None:
+    """Raise UsageError for a preset that needs lists of URLs, none of which ships."""
+    path = find_recipe(preset)
+    if os.path.isfile(path) and re.search(r"^blocklists:\s*\?\?\?", read_text(path), re.MULTILINE):
+        raise UsageError(
+            f"{preset} drops URLs by lists, and none ships with Tamis: give --blocklists DIR with files named domains, "
+            "urls, banned_words and so on (docs/guides/web.md), or --no-blocklists to go without"
+        )
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
@@ -146,12 +215,12 @@ def execute(request: Request) -> dict[str, Any]:
 class _SaveFirst:
     """Shows states of progress. At the first one the output belongs to this call, and the command is saved there."""
 
-    show: Callable[[dict[str, Any]], None]
+    show: Progress
     request: Request
     run_dir: str
     is_saved: bool = False
 
-    def __call__(self, state: dict[str, Any]) -> None:
+    def __call__(self, state: ProgressState) -> None:
         if not self.is_saved:
             command_file.save(self.request, self.run_dir)
             self.is_saved = True
@@ -174,6 +243,7 @@ def described(result: CurationResult) -> dict[str, Any]:
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
     about = as_dict(result.run)
+    about |= {name: n for name, n in result.about.items() if name in ("n_tokens", "n_sequences", "n_padding")}
     about |= {**whole, **(result.record.figures() if result.record is not None else {})}
     about["prediction"] = {}  # of the last pass alone
     return {**about, "drops": drops_of_run(result.run.ledger, run_dir_of(result.output))}
@@ -182,6 +252,7 @@ def described(result: CurationResult) -> dict[str, Any]:
 def print_result(about: dict[str, Any]) -> None:
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
+    from tamis.curation.card import DESCRIBE
     from tamis.sizes import format_size
 
     if about["status"] == "shard":
@@ -199,7 +270,19 @@ def print_result(about: dict[str, Any]) -> None:
         moved = (
             f", read {read}, wrote {written}" if curation_pass["read_bytes"] or curation_pass["written_bytes"] else ""
         )
-        lines.append(f"pass {curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
+        lines.append(f"{curation_pass['title'] or curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
     left_out = [f"warning: {sentence}" for sentence in about["left_out"]]
-    print_summary(about, [*lines, scratch, *left_out, *alert_lines(about.get("alerts"))])
+    # The stage that counts for the card drops nothing.
+    stages = [stage for stage in about["stages"] if stage["name"] != DESCRIBE]
+    print_summary(
+        {**about, "stages": stages},
+        [*_token_lines(about), *lines, scratch, *left_out, *alert_lines(about.get("alerts"))],
+    )
+
+
+def _token_lines(about: dict[str, Any]) -> list[str]:
+    if "n_sequences" not in about:
+        return []
+    share = about["n_padding"] / max(1, about["n_tokens"] + about["n_padding"])
+    return [f"sequences: {about['n_sequences']:,}, {share:.2%} of their tokens are padding"]

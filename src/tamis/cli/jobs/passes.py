@@ -18,6 +18,7 @@ from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import Progress
     from tamis.observe.alerts.watch import Watch
 
 
@@ -77,9 +78,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     }
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
-    by_lines = result.counted != "documents"
+    by_lines, by_bytes = result.counted not in ("documents", "bytes"), result.counted == "bytes"
     about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
-    about |= _cut_figures(result) if by_lines else {}
+    about |= _cut_figures(result, "cut_units") if by_lines else {}
+    about |= _cut_figures(result, "cut_passages") if by_bytes else {}
     if as_json:
         print_json(about)
     else:
@@ -87,7 +89,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
         skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
         print_lines([*skipped_lines(skipped), *alert_lines(raised)])
-        (_print_repeated_lines if by_lines else print_documents)(about, result)
+        if by_bytes:
+            _print_repeated_passages(about, result)
+        else:
+            (_print_repeated_lines if by_lines else print_documents)(about, result)
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0
@@ -115,7 +120,7 @@ def _report_workflow(result: Any, workflow: Any, as_json: bool) -> None:
 @contextlib.contextmanager
 def attended(
     run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch
-) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
+) -> Iterator[tuple[BaseExecutor | None, Progress, Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
     Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
@@ -228,11 +233,11 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     print_lines(lines)
 
 
-def _cut_figures(result: Any) -> dict[str, Any]:
-    """Return what a summary reports in addition to the counts of the decision."""
+def _cut_figures(result: Any, stage: str) -> dict[str, Any]:
+    """Return what a summary reports in addition to the counts of the decision. `stage`: the one that cuts."""
     about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
     if result.run is not None:
-        book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
+        book = next(b for b in result.run.ledger.stages if b.name == stage)
         about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
         about["n_dropped"] = sum(t.n for t in book.dropped.values())
     return about
@@ -258,3 +263,23 @@ def _print_repeated_lines(about: dict[str, Any], result: Any) -> None:
             ("text cut", format_size(about["cut_bytes"])),
         ]
     _print_rows(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")
+
+
+def _print_repeated_passages(about: dict[str, Any], result: Any) -> None:
+    n_bytes, cut = about["n_text_bytes"], about["n_duplicates"]
+    share = f" ({cut / n_bytes:.1%})" if n_bytes else ""
+    if about["status"] == "already":
+        repeated = f"{format_size(cut)}{share} of the text is repeated"
+        print_lines([f"finished earlier, nothing to do: {repeated} (--fresh starts over)"])
+        return
+    rows = [
+        ("text", format_size(n_bytes)),
+        ("  repeated", f"{format_size(cut)}{share}"),
+        ("passages", f"{about['n_passages']:,}"),
+        ("most frequent one", f"{about['largest_group']:,} times"),
+        ("documents", f"{about['n_documents']:,}"),
+        ("  with repeated passages", f"{about['n_repeated_documents']:,}"),
+    ]
+    if result.run is not None:
+        rows += [("  dropped", f"{about['n_dropped']:,}"), ("text cut", format_size(about["cut_bytes"]))]
+    _print_rows("Repeated passages", rows, about, result, "passages")

@@ -24,6 +24,7 @@ from tamis.errors import RunConflict, StageError, TamisError
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.engine.progress import ProgressState
     from tamis.pipeline import Pipeline
 
 
@@ -106,7 +107,7 @@ def execute_pipeline(
     shown, began_s = ProgressDisplay(quiet, executor.is_inline), time.time()
     watch = make_watch(alerts or AlertOptions(), settings, run_dir, pipeline.name, shown.note)
 
-    def observe(state: dict[str, Any]) -> None:
+    def observe(state: ProgressState) -> None:
         if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
             on_start(run_dir)
         shown.show(state)

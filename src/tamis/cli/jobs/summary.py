@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.cli.terminal.show import clip, count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.hints import command, quoted
 from tamis.sizes import format_size
@@ -119,7 +120,7 @@ def _rows(name: str, n_in: int, n_out: int, dropped: list[tuple[int, str]]) -> l
     return rows + [("", "", "", f"{n:,}", why) for n, why in dropped[1:]]
 
 
-def predicted_lines(prediction: dict[str, Any]) -> list[str]:
+def predicted_lines(prediction: Prediction) -> list[str]:
     """Return the predicted figures next to the measured ones, if earlier runs allowed a prediction.
 
     >>> span = {"low": 1e8, "expected": 2e8, "high": 3e8, "measured": 4e8, "inside": False}
@@ -163,7 +164,7 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
         lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:
         lines.append(cost_line(about))
-    lines += predicted_lines(about.get("prediction") or {})
+    lines += predicted_lines(about["prediction"])
     lines.append(
         f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"
     )

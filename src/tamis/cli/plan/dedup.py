@@ -20,6 +20,7 @@ from tamis.dedup.workflows import load_workflow
 from tamis.errors import BudgetError, UsageError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.skipped import skipped_lines
 from tamis.memory.budget import find_budget
@@ -105,7 +106,7 @@ def _rows(
     plan: planning.DedupPlan,
     where: PlannedMachine,
     scratch: str | os.PathLike[str] | None,
-    forecast: Mapping[str, Any],
+    forecast: Prediction,
     smallest: SmallestBudget,
     has_files: bool,
 ) -> list[tuple[str, str]]:
@@ -113,7 +114,7 @@ def _rows(
     each = " on each node" if where.nodes > 1 else ""
     location = f" in {scratch}" if scratch else ""
     free = "" if plan.free_bytes >= _AMPLE else location + free_words(plan.free_bytes)
-    n_passes = plan.n_key_passes + (2 if plan.n_bands else 1)
+    n_passes = plan.n_key_passes + plan.n_other_passes
     rows = [
         ("input", format_size(plan.input_bytes) + (f" in {plan.n_files:,} files" if has_files else "")),
         ("documents", f"about {plan.n_documents:,}"),
@@ -129,7 +130,7 @@ def _rows(
     if plan.n_bands:
         rows.insert(4, ("bands per pass", _bands_words(plan)))
         shown = format_size(plan.original_formula_bytes)
-        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (NeMo Curator's GPU memory)"))
     return rows
 
 
@@ -160,10 +161,7 @@ def _plan(
     usual = planning.USUAL_DOCUMENT_BYTES  # as a file counts that is not there
     n_documents = max(1, dataset.decoded_bytes // (dataset.document_bytes or usual))
     files = FileList(["planned"], array("q", [n_documents * usual]))
-    bands, rows, per_pass = workflow.bands()
-    per_pass = per_pass or (bands if not where.is_this_machine else None)
-    dedup_plan = planning.make_plan(
-        files, bands, rows, per_pass, find_budget(budget, os.environ).bytes, absolute(scratch or ".")
-    )
+    budget_bytes, folder = find_budget(budget, os.environ).bytes, absolute(scratch or ".")
+    dedup_plan = workflow.plan_of(files, budget_bytes, folder, with_all_bands=not where.is_this_machine)
     free = dedup_plan.free_bytes if where.is_this_machine else _AMPLE
     return replace(dedup_plan, input_bytes=dataset.decoded_bytes, free_bytes=free)

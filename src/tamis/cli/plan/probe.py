@@ -73,14 +73,15 @@ def _measured(trial: Trial, units: Sequence[UnitPoint]) -> RunMeasurement:
     timed = sorted(units, key=lambda u: u.seconds / u.decoded_bytes)[: (len(units) + 1) // 2]
     rate = sum(u.seconds for u in timed) / max(sum(u.decoded_bytes for u in timed), 1)
     largest = max(((u.decoded_bytes, u.largest_record, u.peak_bytes) for u in units), default=(0, 0, 0))
-    prediction, read = trial.prediction, trial.read_bytes
+    prediction, read, cpu = trial.prediction, trial.read_bytes, trial.prediction["cpu_s"]
+    assert isinstance(cpu, dict), "the trial has ended"
     return RunMeasurement(
         replace(Conditions(**prediction["conditions"]), input_bytes=read, decoded_bytes=read),
         trial.peak_bytes,
         prediction["seconds"]["measured"],
         rate * read,
-        prediction["cpu_s"]["measured"],
-        prediction["scratch_bytes"]["measured"],
+        cpu["measured"],
+        int(prediction["scratch_bytes"]["measured"]),
         trial.written_bytes,
         trial.n_documents,
         len(units),

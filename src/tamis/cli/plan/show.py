@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from tamis.forecast.prediction import Prediction, Span
 from tamis.sizes import format_size
 from tamis.terminal import clock
 
 
-def sizes(span: Mapping[str, float]) -> str:
+def sizes(span: Span) -> str:
     """Format an interval of sizes.
 
     >>> sizes({"low": 150e6, "expected": 200e6, "high": 300e6}), sizes({"low": 0, "expected": 0, "high": 0})
@@ -20,7 +20,7 @@ def sizes(span: Mapping[str, float]) -> str:
     return f"about {format_size(span['expected'])} ({format_size(span['low'])} to {format_size(span['high'])})"
 
 
-def times(span: Mapping[str, float]) -> str:
+def times(span: Span) -> str:
     """Format an interval of times.
 
     >>> times({"low": 1.2, "expected": 90, "high": 86400 * 3})
@@ -29,7 +29,7 @@ def times(span: Mapping[str, float]) -> str:
     return f"about {format_time(span['expected'])} ({format_time(span['low'])} to {format_time(span['high'])})"
 
 
-def range_words(forecast: Mapping[str, Any]) -> str:
+def range_words(forecast: Prediction) -> str:
     """Describe the ranges, and how often they held on this machine.
 
     >>> range_words({"confidence": 0.9, "held": {"peak_bytes": [45, 50], "command_seconds": [9, 10]}})
@@ -57,7 +57,7 @@ def format_time(seconds: float) -> str:
 def guide_line(size: str, guide: Mapping[str, str]) -> str:
     """Return the line with the original's guide for data of that size."""
     facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}"
-    return f"the original's guide for {size}: {facts} (a starting table, not a measurement)"
+    return f"NeMo Curator's guide for {size}: {facts} (a starting table, not a measurement)"
 
 
 def too_small_line(smallest_bytes: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.cli.jobs.request import Request, file_source, output_of
@@ -37,7 +37,7 @@ from tamis.engine.run.settings import output_settings
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience, models_of
-from tamis.forecast.prediction import Conditions, RunMeasurement
+from tamis.forecast.prediction import Conditions, Prediction, RunMeasurement
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.memory.budget import find_budget
@@ -76,17 +76,17 @@ class Plan:
     machine: str
     nodes: int
     gpu_seconds: float
-    forecast: dict[str, Any]
+    forecast: Prediction
     guide: dict[str, str]
     skipped_files: list[SkippedEntry] = field(default_factory=list)
-    cluster: dict[str, Any] = field(default_factory=dict)  # ClusterFigures, for several nodes
+    cluster: ClusterFigures | None = None  # for several nodes
     added_stages: list[str] = field(default_factory=list)  # that the input needs and the recipe does not name
 
     def lines(self) -> list[str]:
         """Return the plan as human-readable lines."""
         lines = [f"{name:<12} {value}" for name, value in self._rows()]
         if self.cluster and self.fits:
-            lines += cluster_lines(ClusterFigures(**self.cluster), f"rates: from {self.basis}")
+            lines += cluster_lines(self.cluster, f"rates: from {self.basis}")
         probed = (
             f" ({format_size(self.probe_bytes)}, {count(self.probe_documents, 'document')})" if self.probe_bytes else ""
         )
@@ -120,15 +120,18 @@ class Plan:
         location = f" in {self.output}{free_words(self.free_bytes)}" if self.free_bytes is not None else ""
         scratch = each + free_words(self.scratch_free_bytes) if self.forecast["scratch_bytes"]["high"] else ""
         time = times(self.forecast["seconds"])
-        if self.cluster.get("limited_by") == "driver":  # it is slower than all workers together: its time counts
+        # A driver that is slower than all workers together: its time counts.
+        if self.cluster is not None and self.cluster.limited_by == "driver":
             time = f"about {format_time(self.seconds)}, which one driver takes (the workers: {time})"
         workers = f"on {count(self.n_workers, 'worker')}{each}"
+        cpu_s = self.forecast["cpu_s"]
+        assert not isinstance(cpu_s, dict), "nothing has been measured yet"
         rows = [
             ("partitions", f"about {self.n_partitions:,} of {format_size(self.block_bytes)}, {workers}"),
             ("peak memory", sizes(self.forecast["peak_bytes"]) + each),
             ("scratch", sizes(self.forecast["scratch_bytes"]) + scratch),
             ("output", sizes(self.forecast["output_bytes"]) + share + location),
-            ("time", f"{time}; {format_time(self.forecast['cpu_s'])} of CPU"),
+            ("time", f"{time}; {format_time(cpu_s)} of CPU"),
         ]
         if self.gpu_seconds:
             rows.append(("GPU time", f"about {format_time(self.gpu_seconds)} of one GPU (starting table)"))
@@ -188,10 +191,10 @@ def make_plan(
         fits, smallest = tried.fits, tried.smallest_bytes
     gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, experience.past)
     seconds = _seconds_on(where, float(ranges_by_figure["seconds"]["expected"]), gpu)
-    cluster: dict[str, Any] = {}
+    cluster: ClusterFigures | None = None
     if where.nodes > 1:
-        cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, estimate.n_partitions))
-        seconds = float(cluster["seconds"])
+        cluster = cluster_figures(where.nodes, seconds, data.decoded_bytes, estimate.n_partitions)
+        seconds = cluster.seconds
     row = shipped_table.text_sizing(data.decoded_bytes)
     scratch = str(settings.get("scratch") or local_output_dir(output))
     return Plan(

@@ -1,7 +1,7 @@
 """A recipe tried on copies of the beginnings of its input files, for `tamis plan` and `tamis profile`.
 
 Copying needs pyarrow, and the calling process counts in the budget, so it has a process of its own
-(beginnings.py). So has
+(input_heads.py). So has
 every configuration of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial
 begins with small partitions and no experience, and leaves none: what one learns must not help the next, and a few MB
 are no run to remember. Imports nothing heavy.
@@ -26,9 +26,11 @@ from tamis.cli.jobs.jobs import Consent
 from tamis.cli.jobs.request import Request, reader_formats, redirect
 from tamis.engine.run.settings import SETTINGS
 from tamis.errors import BudgetError, TamisError
+from tamis.forecast.prediction import Prediction
 from tamis.memory.kill_tree import end_within
 
 if TYPE_CHECKING:
+    from tamis.engine.progress import ProgressState
     from tamis.pipeline import Pipeline
 
 _STOP_S = 15.0
@@ -57,13 +59,13 @@ class Trial:
     n_documents: int = 0
     n_written: int = 0
     counters: dict[str, int] = field(default_factory=dict)
-    prediction: dict[str, Any] = field(default_factory=dict)
+    prediction: Prediction = field(default_factory=Prediction)
 
 
 def copy_heads(
     pipeline: Pipeline, paths: Sequence[str], folder: str, n_bytes: int, packed: bool = False
 ) -> list[dict[str, Any]]:
-    """Return what beginnings.py reports about the copy of each file that is readable and holds a whole record.
+    """Return what input_heads.py reports about the copy of each file that is readable and holds a whole record.
 
     Raise TamisError if there is no such file.
     """
@@ -75,7 +77,7 @@ def copy_heads(
         "formats": reader_formats(pipeline),
     }
     try:
-        copies: list[dict[str, Any]] = _call_module("tamis.cli.plan.beginnings", request)
+        copies: list[dict[str, Any]] = _call_module("tamis.cli.plan.input_heads", request)
     except TamisError as exc:
         raise TamisError(f"the input files cannot be looked into: {exc}") from None
     usable = [one for one in copies if one.get("copy")]
@@ -151,7 +153,7 @@ def run_trial(request: Request, paths: list[str], output: str, how: dict[str, An
 
     began_s: list[float] = []  # when the first partition was given out
 
-    def watch(state: dict[str, Any]) -> None:
+    def watch(state: ProgressState) -> None:
         if parent is not None and os.getppid() != parent:  # the process that wants the result has ended
             raise KeyboardInterrupt
         if state["phase"] == "working" and not began_s:

@@ -1,4 +1,4 @@
-"""List and show what this machine has learned from its runs: `tamis profile list` and `show` (forecast/profiles.py)."""
+"""List and show what this machine has learned from its runs: `tamis profile list` and `show` ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.errors import TamisError
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
-    from tamis.forecast.profiles import Profile
+    from tamis.forecast.machine_profiles import Profile
 
 Key = Annotated[str, Argument(metavar="KEY", help="The key of a profile, its beginning, or the name of its pipeline.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
@@ -22,19 +22,19 @@ def list_(as_json: Json = False) -> None:
 
     Example: tamis profile list
     """
-    from tamis.forecast import profiles
+    from tamis.forecast import machine_profiles
 
-    summaries = [_summary(profile) for profile in profiles.list_profiles()]
-    off = profiles.is_off()
+    summaries = [_summary(profile) for profile in machine_profiles.list_profiles()]
+    off = machine_profiles.is_off()
     if as_json:
-        print_json({"folder": str(profiles.profile_dir()), "off": off, "profiles": summaries})
+        print_json({"folder": str(machine_profiles.profile_dir()), "off": off, "profiles": summaries})
         return
     if summaries:
         columns = ["key", "pipeline", "machine", "runs", "last peak", "last speed", "saved", ""]
         print_table("Machine profiles", columns, [_list_row(f) for f in summaries], right=(3, 4, 5))
     else:
         print_lines(["no profiles yet: every run leaves one"])
-    print_lines([f"in {profiles.profile_dir()}" + ("; switched off by TAMIS_PROFILES=off" if off else "")])
+    print_lines([f"in {machine_profiles.profile_dir()}" + ("; switched off by TAMIS_PROFILES=off" if off else "")])
 
 
 def _summary(profile: Profile) -> dict[str, Any]:
@@ -69,10 +69,10 @@ def show(key: Key, as_json: Json = False) -> None:
 
     Example: tamis profile show 3f2a
     """
-    from tamis.forecast import profiles
+    from tamis.forecast import machine_profiles
     from tamis.forecast.prediction import runs_of
 
-    profile = profiles.find(key)
+    profile = machine_profiles.find(key)
     if as_json:
         print_json({"key": profile.key, "machine": profile.machine, "facts": profile.facts, **profile.numbers})
         return

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from tamis.cli.runs.rejudge import Estimate
     from tamis.observe.document_status import Whereabouts
     from tamis.observe.duplicates import Pair
-    from tamis.observe.margins import Margin
+    from tamis.observe.passages import Passage
+    from tamis.observe.rule_margins import Margin
     from tamis.observe.thresholds import Rethreshold
     from tamis.observe.verdicts import OutputRow, PlannedRule, ThresholdChange, Verdict
 
-_RULES_NAMED, _MARGINS = 8, 3
+_RULES_NAMED, _MARGINS, _PASSAGES = 8, 3, 8
 Output = Annotated[str, Argument(help="Output folder of a run.")]
 
 
@@ -38,18 +39,33 @@ def why(
     The first rule that rejects a document drops it. Later rules never saw it; they are listed.
 
     For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the
-    input if it is still there.
+    input if it is still there. For repeated passages: where each begins and ends, and where its first copy is (name the
+    document by its place).
 
     Example: tamis why clean/ doc-0000042
     """
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import duplicates
+    from tamis.observe.passages import passages_of
 
+    if not duplicates.has_verdicts(output) and (cuts := passages_of(output, document)):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "passages": _plain(cuts)})
+        else:
+            print_lines([f"{document} has repeated passages; this run removed nothing", *_passages(cuts)])
+        return
     if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
         if as_json:
             print_json({"document": document, "written_to": None, "verdicts": [], "duplicates": [pair.to_dict()]})
         else:
             print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
+        return
+    if (shared := duplicates.overlaps_with_sets(output, document)) and not duplicates.has_verdicts(output):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "overlaps": shared})
+        else:
+            print_lines([f"{document} shares text with evaluation sets; this run removed nothing"])
+            print_lines(line for row in shared for line in _overlap(row))
         return
     answer = _answer(output, document)
     if as_json:
@@ -78,6 +94,7 @@ class _Answer:
     written: OutputRow | None
     places: list[Whereabouts]
     margins: list[Margin]
+    passages: list[Passage]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -93,6 +110,7 @@ class _Answer:
         path = self.written.path if self.written is not None else None
         fields: dict[str, Any] = {"document": self.document, "written_to": path, "verdicts": verdicts}
         fields |= {"places": [asdict(p) for p in self.places]} if self.places else {}
+        fields |= {"passages": _plain(self.passages)} if self.passages else {}
         fields |= {"scores": [asdict(m) for m in self.margins]} if self.margins else {}
         return fields | ({"duplicates": [p.to_dict() for p in self.pairs]} if self.pairs else {})
 
@@ -101,7 +119,8 @@ def _answer(output: str, document: str) -> _Answer:
     """Look a document up in what a run stored; raise UsageError if the run knows nothing of it."""
     from tamis.observe import duplicates
     from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
-    from tamis.observe.margins import margins_at, margins_of_row
+    from tamis.observe.passages import passages_of
+    from tamis.observe.rule_margins import margins_at, margins_of_row
     from tamis.observe.verdicts import find_written, rules_of, run_folder
 
     verdicts = duplicates.verdicts_on(output, document)
@@ -116,7 +135,8 @@ def _answer(output: str, document: str) -> _Answer:
     margins = margins_of_row(folder, written.path, written.row) if written is not None else []
     for place in places:
         margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
-    return _Answer(document, verdicts, changes, pairs, written, places, margins)
+    address = f"{verdicts[0].path}:{verdicts[0].offset}" if verdicts else document
+    return _Answer(document, verdicts, changes, pairs, written, places, margins, passages_of(output, address))
 
 
 def _change(verdict: Verdict, rules: list[PlannedRule] | None) -> _Change:
@@ -155,10 +175,29 @@ def _print(answer: _Answer) -> None:
             [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
         )
         print_lines([f"  place:     {v.path}, offset {v.offset}", *facts])
+    print_lines(_passages(answer.passages))
+
+
+def _plain(passages: list[Passage]) -> list[dict[str, Any]]:
+    return [passage.to_dict() for passage in passages]
+
+
+def _passages(passages: list[Passage]) -> list[str]:
+    """Describe the longest repeated passages of a document."""
+    if not passages:
+        return []
+    n_bytes = sum(passage.end - passage.start for passage in passages)
+    longest = sorted(passages, key=lambda passage: (passage.start - passage.end, passage.start))[:_PASSAGES]
+    lines = [f"  {count(len(passages), 'repeated passage')}, {format_size(n_bytes)}"]
+    lines += [f"    {passage.sentence}" for passage in longest]
+    return lines + ([f"    and {len(passages) - _PASSAGES:,} shorter ones"] if len(passages) > _PASSAGES else [])
 
 
 def _measured(v: Verdict, change: _Change) -> list[str]:
-    lines = [f"  value:     {v.value}"] if v.value is not None else []
+    value = f"{v.value:.6g}" if isinstance(v.value, float) else v.value
+    lines = [f"  value:     {value}"] if value is not None else []
+    if isinstance(value, dict) and {"set", "item", "words"} <= set(value) and isinstance(value.get("share"), float):
+        lines = _measured_overlap(value)
     if isinstance(v.threshold, dict) and v.threshold:
         names = {k: change.rule.parameter(k) if change.rule is not None else k for k in v.threshold}
         is_switch = change.smallest is not None and change.smallest.is_switch
@@ -167,6 +206,20 @@ def _measured(v: Verdict, change: _Change) -> list[str]:
     elif v.threshold:
         lines.append(f"  threshold: {v.threshold}")
     return lines
+
+
+def _overlap(row: dict[str, Any]) -> list[str]:
+    """Describe what a document shares with one evaluation item."""
+    head = f"  {row['set']} {row['item']}: a run of {row['words']} words, {row['share']:.0%} of the n-grams of the item"
+    return [head, f"    {' '.join(str(row['item_text']).split())}"]
+
+
+def _measured_overlap(value: Any) -> list[str]:
+    """Describe the overlap for which a document was dropped."""
+    words, share = value.get("words"), value.get("share")
+    lines = [f"  set:       {value.get('set')}, item {value.get('item')}"]
+    lines += [f"  shared:    a run of {words} words, {share:.0%} of the n-grams of the item"]
+    return [*lines, f"  text:      {' '.join(str(value.get('text')).split())}"]
 
 
 def _closest(margins: list[Margin]) -> list[str]:

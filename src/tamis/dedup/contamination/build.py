@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from tamis import files
 from tamis.dedup import state
-from tamis.dedup.contamination.index import AS_A_WHOLE, CHECKED, ITEM, ROWS_PER_PART, UNCHECKED
+from tamis.dedup.contamination.index import (
+    AS_A_WHOLE,
+    CHECKED,
+    ITEM,
+    MOST_TEXT_BYTES,
+    ROWS_PER_PART,
+    UNCHECKED,
+    pack_postings,
+)
 from tamis.dedup.contamination.sets import EvaluationSet, digest_of, items_of, stat_of
 from tamis.dedup.contamination.tasks import BuildTask, IndexFacts, SetFacts
 from tamis.dedup.planning import SOLVER_BASE_BYTES
@@ -118,15 +126,20 @@ class _ItemFiles:
             at = np.flatnonzero(mine)
             entries = np.empty(len(at), _ENTRY)
             entries["hash"] = windows.hashes[at]
-            entries["posting"] = (self._size + windows.field("start")[at]) * 2 + ~full[at]
+            entries["posting"] = pack_postings(
+                self._size + windows.field("start")[at], windows.field("token")[at], ~full[at]
+            )
             n_ngrams += np.bincount(row[at], minlength=len(texts))
             self._wait(entries)
         items = np.zeros(len(texts), ITEM)
-        items["set"], items["file"], items["row"], items["n_ngrams"], items["kind"] = number, file, rows, n_ngrams, kind
+        items["set"], items["file"], items["row"], items["kind"] = number, file, rows, kind
+        items["n_ngrams"], items["n_tokens"] = n_ngrams, totals[:, 0]
         self._items.append(items.view(np.uint8))
         self._starts.append(self._size + ends - size)
         self._texts.write(data[:-1].data)
         self._size += int(size.sum())
+        if self._size > MOST_TEXT_BYTES:
+            raise UsageError(f"evaluation sets of more than {format_size(MOST_TEXT_BYTES)} of text")
         for k in np.flatnonzero(kind == UNCHECKED).tolist():
             about = {"set": name, "path": path, "row": rows[k], "text": texts[k].decode("utf-8", "ignore")[:300]}
             self._unchecked.write(json.dumps(about, ensure_ascii=False) + "\n")

@@ -1,7 +1,8 @@
 """The index of evaluation sets: a filter in memory that all workers of a node share, and an exact table on the disk.
 
 hashes.npy      hashes of the n-grams of all items, ascending; equal ones by their place
-postings.npy    of each hash, the place in texts.bin where the n-gram begins, times 2; + 1: the whole of a short item
+postings.npy    of each hash, the place in texts.bin where the n-gram begins, the number of its first token in the item,
+                and whether it stands for the whole of a short item (pack_postings)
 directory.npy   by the upper bits of a hash: the first row of the table; a part of about ROWS_PER_PART rows is read at
                 once, with pread, so that nothing of the table counts as memory
 filter.npy      the filter (kernels/overlap/ngrams.py), at most 2 bytes for each different n-gram; mapped
@@ -16,8 +17,8 @@ hashes counts. See also: build.py, which writes these files.
 
 from __future__ import annotations
 
-import itertools
 import os
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 
 from tamis.dedup import state
 from tamis.dedup.contamination.tasks import IndexFacts
-from tamis.dedup.sorting import cuts_between
 from tamis.errors import FormatError
 from tamis.files import read_json
 from tamis.formats.scratch.stored_arrays import StoredArray, open_npy
@@ -34,14 +34,27 @@ from tamis.kernels.overlap.ngrams import SHORT, Scanner, Windows, match_all
 
 Array = NDArray[Any]
 ROWS_PER_PART = 256
-ITEM = np.dtype([("set", "<u4"), ("file", "<u4"), ("row", "<u8"), ("n_ngrams", "<u4"), ("kind", "<u4")])
+ITEM = np.dtype(
+    [("set", "<u4"), ("file", "<u4"), ("row", "<u8"), ("n_ngrams", "<u4"), ("n_tokens", "<u4"), ("kind", "<u8")]
+)
 CHECKED, AS_A_WHOLE, UNCHECKED = 0, 1, 2
 """How an item is looked for: by its n-grams, as a whole, or not at all because it is too short."""
+PLACE_SHIFT, TOKEN_MASK = 23, (1 << 22) - 1
+MOST_TEXT_BYTES = 1 << 40
 MOST_POSTINGS = 64  # items that are named for one n-gram
 _GAP = 4096  # bytes of texts that are read and not needed, rather than reading once more
+_NEAR_BYTES = 8192  # the same of the table: copying so much takes as long as a system call
 _FEW_BYTES = 160
 _BYTES_PER_LETTER = 12  # at most that an item takes where a text takes one: accents, ligatures, other widths
 _INDEX = "index.json"
+
+
+class Posting(NamedTuple):
+    """An n-gram of an item: where it begins in the texts, and the number of its first token in the item."""
+
+    item: int
+    place: int
+    token: int
 
 
 class Hits(NamedTuple):
@@ -53,6 +66,12 @@ class Hits(NamedTuple):
     token: NDArray[np.int64]
     token_end: NDArray[np.int64]
     ngram: NDArray[np.int64]
+
+
+def pack_postings(place: Array, token: Array, is_whole: Array) -> NDArray[np.int64]:
+    """Return postings as they are stored, in the order of places. Tokens of very long items begin again at 0."""
+    packed: NDArray[np.int64] = place << PLACE_SHIFT | (token & TOKEN_MASK) << 1 | is_whole
+    return packed
 
 
 def read_facts(folder: str) -> IndexFacts | None:
@@ -120,40 +139,35 @@ class EvaluationIndex:
         whole = is_short[which]
         row, start = fields[which, 0], fields[which, 1]
         end = np.where(whole, ends[row], fields[which, 2])
-        place = self._read_rows(self._postings, ngram) >> 1
+        place = self._read_rows(self._postings, ngram) >> PLACE_SHIFT
         items = np.searchsorted(self._starts, place, side="right") - 1
         last = self._starts[items + 1]
         reach = np.where(whole, last, np.minimum(last, place + (end - start) * _BYTES_PER_LETTER + _FEW_BYTES))
         texts, base = self._passages(place, reach)
         same = match_all(self.folding, data, start, end, texts, base, base + (reach - place), whole)
         good = np.flatnonzero(same >= 0)
-        found_end = np.where(whole, same, end)
-        return Hits(*(column[good] for column in (row, start, found_end, fields[which, 3], fields[which, 4], ngram)))
+        found_end, token_end = np.where(whole, same, end), fields[which, 4].copy()
+        token_end[whole] = fields[which[whole], 3] + self._read_rows(self._items, items[whole])["n_tokens"]
+        return Hits(*(column[good] for column in (row, start, found_end, fields[which, 3], token_end, ngram)))
 
     def _find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the first row of each hash in the table, -1 for those that it does not have."""
-        rows = np.full(len(hashes), -1, np.int64)
         order = np.argsort(hashes, kind="stable")
-        part = (hashes[order] >> np.uint64(64 - self.facts.directory_bits)).astype(np.int64)
-        for a, b in itertools.pairwise(cuts_between(part).tolist()):
-            first, end = int(self._directory[part[a]]), int(self._directory[part[a] + 1])
-            if first == end:
-                continue
-            known, mine = self._hashes.read(first, end), order[a:b]
-            at = np.minimum(np.searchsorted(known, hashes[mine]), len(known) - 1)
-            rows[mine] = np.where(known[at] == hashes[mine], first + at, -1)
-        return rows
+        asked = hashes[order]
+        part = (asked >> np.uint64(64 - self.facts.directory_bits)).astype(np.int64)
+        known, rows = self._hashes.read_ranges(self._directory[part], self._directory[part + 1])
+        out = np.full(len(hashes), -1, np.int64)
+        if len(known):  # parts in ascending order: together they ascend, too
+            at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+            out[order] = np.where(known[at] == asked, rows[at], -1)
+        return out
 
     def _read_rows(self, stored: _OpenArray, rows: NDArray[np.int64]) -> Array:
-        """Return the values of rows in any order; neighbours are read together."""
-        out = np.empty(len(rows), stored.kind)
-        order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        far = np.flatnonzero(np.diff(ordered) > _GAP // stored.kind.itemsize) + 1
-        for a, b in itertools.pairwise([0, *far.tolist(), len(rows)]):
-            first = int(ordered[a])
-            out[order[a:b]] = stored.read(first, int(ordered[b - 1]) + 1)[ordered[a:b] - first]
-        return out
+        """Return the values of rows in any order."""
+        ordered, back = np.unique(rows, return_inverse=True)
+        values, numbers = stored.read_ranges(ordered, ordered + 1)
+        found: Array = values[np.searchsorted(numbers, ordered)][back]
+        return found
 
     def _passages(self, first: Array, end: Array) -> tuple[Array, NDArray[np.int64]]:
         """Return (bytes of texts, where each passage begins in them)."""
@@ -188,13 +202,15 @@ class EvaluationIndex:
         known = self._hashes.read(row, row + MOST_POSTINGS)
         return list(range(row, row + int(np.count_nonzero(known == known[0]))))
 
-    def postings(self, row: int) -> list[tuple[int, int]]:
-        """Return (item, place in the texts) of the items with the n-gram of a row."""
+    def postings(self, row: int) -> list[Posting]:
+        """Return the items with the n-gram of a row."""
         first = int(self._postings.read(row, row + 1)[0])
         rows = [row] if first & 1 else self.entries_of(row)
-        places = self._postings.read(rows[0], rows[-1] + 1) >> 1
+        packed = self._postings.read(rows[0], rows[-1] + 1)
+        places = packed >> PLACE_SHIFT
         items = np.searchsorted(self._starts, places, side="right") - 1
-        return list(zip(items.tolist(), places.tolist(), strict=True))
+        tokens = packed >> 1 & TOKEN_MASK
+        return [Posting(*facts) for facts in zip(items.tolist(), places.tolist(), tokens.tolist(), strict=True)]
 
     def item(self, number: int) -> Any:
         """Return an item (ITEM)."""
@@ -238,21 +254,30 @@ class _OpenArray:
     def __init__(self, stored: StoredArray, kind: Any = None) -> None:
         self._path, self._offset, self.kind = stored.path, stored.offset, kind or stored.kind
         self._n = len(stored) * stored.kind.itemsize // self.kind.itemsize
-        self._file = open(stored.path, "rb", buffering=0)  # noqa: SIM115 (as long as the index)
+        self._fd = os.open(stored.path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._fd)
 
     def read(self, first: int, end: int) -> Array:
         """Return values first to end; fewer at the end of the array."""
         end = min(end, self._n)
         n_bytes = max(0, end - first) * self.kind.itemsize
-        data = os.pread(self._file.fileno(), n_bytes, self._offset + first * self.kind.itemsize)
+        data = os.pread(self._fd, n_bytes, self._offset + first * self.kind.itemsize)
         while len(data) < n_bytes:
-            more = os.pread(
-                self._file.fileno(), n_bytes - len(data), self._offset + first * self.kind.itemsize + len(data)
-            )
+            more = os.pread(self._fd, n_bytes - len(data), self._offset + first * self.kind.itemsize + len(data))
             if not more:
                 raise FormatError(f"{self._path}: ends early; start over with fresh (--fresh)")
             data += more
         return np.frombuffer(data, self.kind)
+
+    def read_ranges(self, firsts: Array, ends: Array) -> tuple[Array, NDArray[np.int64]]:
+        """Return (values, their indexes) of ascending ranges, ascending; near ones are read with what is between."""
+        if not len(firsts):
+            return np.empty(0, self.kind), np.empty(0, np.int64)
+        far = np.flatnonzero(firsts[1:] - np.maximum.accumulate(ends)[:-1] > _NEAR_BYTES // self.kind.itemsize) + 1
+        begin, end = firsts[np.concatenate([[0], far])], np.append(ends[far - 1], ends[-1])
+        parts = [self.read(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        size = end - begin
+        return np.concatenate(parts), np.repeat(begin - np.cumsum(size) + size, size) + np.arange(int(size.sum()))
 
 
 def _folder_of(path: str) -> str:

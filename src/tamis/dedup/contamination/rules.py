@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.contamination.index import AS_A_WHOLE
+from tamis.dedup.contamination.index import AS_A_WHOLE, TOKEN_MASK, Posting
 from tamis.dedup.contamination.records import HIT
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _REMEMBERED = 1 << 16  # n-grams, and items
+_MOST_OPEN = 1024  # runs, before those that have ended are forgotten
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ class Postings:
 
     def __init__(self, index: EvaluationIndex) -> None:
         self._index = index
-        self._of_ngram: dict[int, list[tuple[int, int]]] = {}
+        self._of_ngram: dict[int, list[Posting]] = {}
         self._items: dict[int, Any] = {}
 
-    def of(self, ngram: int) -> list[tuple[int, int]]:
-        """Return (item, place in the texts) of an n-gram."""
+    def of(self, ngram: int) -> list[Posting]:
+        """Return the items with an n-gram."""
         if ngram not in self._of_ngram:
             if len(self._of_ngram) >= _REMEMBERED:
                 self._of_ngram.clear()
@@ -70,9 +71,9 @@ def overlaps_of(postings: Postings, hits: Array, excepted: Array) -> list[Overla
     """Return what one document shares with each item. `hits`: records.HIT, in the order of the text."""
     counted = np.flatnonzero(~np.isin(hits["ngram"], excepted)) if len(excepted) else np.arange(len(hits))
     rows = [
-        (item, int(hits["token"][w]), place, int(w))
+        (p.item, int(hits["token"][w]), p.place, p.token, int(w))
         for w in counted.tolist()
-        for item, place in postings.of(int(hits["ngram"][w]))
+        for p in postings.of(int(hits["ngram"][w]))
     ]
     if not rows:
         return []
@@ -86,36 +87,23 @@ def overlaps_of(postings: Postings, hits: Array, excepted: Array) -> list[Overla
 
 
 def _overlap(postings: Postings, hits: Array, mine: Array) -> Overlap:
-    """Return the overlap with one item. `mine`: (item, token, place, window), by token and place."""
+    """Return the overlap with one item. `mine`: (item, token, place, its token, window), by token and place."""
     item = int(mine[0, 0])
     about = postings.item(item)
     share = len(np.unique(mine[:, 2])) / max(1, int(about["n_ngrams"]))
-    best = (0, 0, 0)  # words, minus the first token, row of `mine` where the run begins
-    best_end = 0
-    # The runs that may go on: by the place of their last window, (first row, last row).
-    open_runs: dict[int, int] = {}
-    previous_token = -2
-    rows: list[tuple[int, int]] = [(int(t), int(p)) for t, p in mine[:, 1:3]]
-    i = 0
-    while i < len(rows):
-        token = rows[i][0]
-        if token != previous_token + 1:
-            open_runs = {}
-        later: dict[int, int] = {}
-        starts = sorted(open_runs)
-        j = i
-        while j < len(rows) and rows[j][0] == token:
-            place = rows[j][1]
-            # It goes on the run whose last window begins closest before this one in the item.
-            before = [p for p in starts if p < place]
-            first = open_runs[before[-1]] if before else j
-            later[place] = min(first, later.get(place, first))
-            words = int(hits["token_end"][mine[j, 3]]) - rows[first][0]
-            if (words, -rows[first][0]) > best[:2]:
-                best, best_end = (words, -rows[first][0], first), j
-            j += 1
-        open_runs, previous_token, i = later, token, j
-    begin, end = hits[mine[best[2], 3]], hits[mine[best_end, 3]]
+    best = (0, 0, 0, 0)  # words, minus the first token, the rows of `mine` with the first and last window
+    # The first row of the run that goes on with the next token of the text and this token of the item.
+    open_runs: dict[tuple[int, int], int] = {}
+    tokens, item_tokens = mine[:, 1].tolist(), mine[:, 3].tolist()
+    for i, (token, item_token) in enumerate(zip(tokens, item_tokens, strict=True)):
+        first = open_runs.pop((token, item_token), i)
+        open_runs[token + 1, (item_token + 1) & TOKEN_MASK] = first
+        words = int(hits["token_end"][mine[i, 4]]) - tokens[first]
+        if (words, -tokens[first]) > best[:2]:
+            best = (words, -tokens[first], first, i)
+        if len(open_runs) > _MOST_OPEN:
+            open_runs = {key: row for key, row in open_runs.items() if key[0] >= token}
+    begin, end = hits[mine[best[2], 4]], hits[mine[best[3], 4]]
     return Overlap(
         item,
         best[0],
@@ -123,7 +111,7 @@ def _overlap(postings: Postings, hits: Array, mine: Array) -> Overlap:
         int(begin["start"]),
         int(end["end"]),
         int(mine[best[2], 2]),
-        np.unique(mine[:, 3]),
+        np.unique(mine[:, 4]),
         int(about["kind"]) == AS_A_WHOLE,
     )
 

@@ -94,7 +94,7 @@ def _excepted(records: OverlapRecords, index: EvaluationIndex, most: int, run: S
     if records.n_hits <= most:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     n = index.facts.n_entries
-    size = max(1, min(n, run.room_bytes // 2 // 4))
+    size = _range_size(n, run.room_bytes)
     ngrams, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     say = run.progress("counting common n-grams")
     for first in range(0, n, size):
@@ -108,6 +108,10 @@ def _excepted(records: OverlapRecords, index: EvaluationIndex, most: int, run: S
         counts.append(in_documents[common].astype(np.int64))
         say(min(1.0, (first + size) / n))
     return np.concatenate(ngrams), np.concatenate(counts)
+
+
+def _range_size(n_ngrams: int, room_bytes: int) -> int:
+    return max(1, min(n_ngrams, room_bytes // 2 // 4))
 
 
 # -- documents --------------------------------------------------------------------------------------------------------
@@ -234,9 +238,9 @@ def _write_lists(run: SolverRun, index: EvaluationIndex, excepted: Array, counts
     postings = Postings(index)
     with files.replacing(os.path.join(run.task.duplicates, EXCEPTED)) as out:
         for k in np.lexsort((excepted, -counts)).tolist():
-            item, place = postings.of(int(excepted[k]))[0]
-            name, row = index.name_of(item)
-            words = index.words_at(item, place)
+            first = postings.of(int(excepted[k]))[0]
+            name, row = index.name_of(first.item)
+            words = index.words_at(first.item, first.place)
             about = {"n_documents": int(counts[k]), "words": words, "set": name, "item": row}
             out.write((json.dumps(about, ensure_ascii=False) + "\n").encode())
     with (

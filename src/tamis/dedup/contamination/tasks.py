@@ -8,9 +8,6 @@ from typing import Any
 
 from tamis.dedup.contamination.sets import EvaluationSet
 
-INDEX_TASK = "tamis.dedup.contamination.build"
-"""The module that builds the index in a process of its own."""
-
 
 def index_folder(work: str) -> str:
     """Return the folder of the index, in that of the files between passes."""

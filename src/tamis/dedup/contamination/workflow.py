@@ -12,7 +12,7 @@ from tamis.dedup import state
 from tamis.dedup.contamination.limits import ACTIONS, REPORT, Common, Limits
 from tamis.dedup.contamination.sets import EvaluationSet, evaluation_sets, stat_of
 from tamis.dedup.contamination.stages import FindOverlaps, RemoveContamination
-from tamis.dedup.contamination.tasks import INDEX_TASK, BuildTask, IndexFacts, index_folder
+from tamis.dedup.contamination.tasks import BuildTask, IndexFacts, index_folder
 from tamis.dedup.kinds import CONTAMINATION
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import RunConflict, UsageError, check_choice
@@ -117,7 +117,7 @@ class DecontaminationWorkflow(InOneCall):
             keys_of=lambda _: [(FindOverlaps("", self.text_field), [])],
         )
 
-    def removal(self, table: str) -> RemoveContamination:
+    def removal(self, table: str, _paths: str) -> RemoveContamination:
         """Return the stage of the last pass, which drops or cuts what a table lists."""
         index = index_folder(os.path.dirname(table))
         facts = _read_facts(index)
@@ -138,7 +138,7 @@ class DecontaminationWorkflow(InOneCall):
         if facts is None:
             files.own_folder(folder, "start over with fresh (--fresh)")
             task = BuildTask(self.sets, self.words, self.short_words, workflow.settings.budget_bytes())
-            workflow.runner.run_task(folder, task, INDEX_TASK, "evaluation")
+            workflow.runner.run_task(folder, task, "tamis.dedup.contamination.build", "evaluation")
             facts = _read_facts(folder)
             assert facts is not None
         elif facts.stat != stat_of(self.sets):

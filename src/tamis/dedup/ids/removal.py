@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.ids.stages import IdHashes, NoneListed, RemoveListed
+from tamis.dedup.nemo_compat.id_generator import IdGenerator
 from tamis.dedup.solver_task import BuildIdTable
 from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import FirstPass, Summary
@@ -17,6 +18,7 @@ from tamis.errors import Incomplete, UsageError
 from tamis.hints import command
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.reader.ids import AddPositionIds, FileNumbers
 
 if TYPE_CHECKING:
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
@@ -87,9 +89,16 @@ class RemovalByIds:
     def remove(self, workflow: Workflow) -> RunResult:
         """Write the documents that are not listed."""
         assert workflow.passes.writer is not None
-        stages = [workflow.input.reader(), *self._removal_stages(workflow), workflow.passes.writer()]
+        ids = self._id_stages(workflow) if self._request.writes_ids else []
+        stages = [workflow.input.reader(), *ids, *self._removal_stages(workflow), workflow.passes.writer()]
         pipeline = Pipeline(workflow.passes.name, stages=stages)
         return workflow.execute_checked(pipeline, "removal", file_size=workflow.settings.file_size)
+
+    def _id_stages(self, workflow: Workflow) -> list[Any]:
+        """Return the stage that adds the ids by file and place, in the numbers of the id generator."""
+        files = IdGenerator.from_disk(str(self._request.id_generator_path)).files
+        paths = [os.fsdecode(path) for path in workflow.files().paths]
+        return [AddPositionIds(FileNumbers(files).of(paths, known_only=True))]
 
     def _removal_stages(self, workflow: Workflow) -> list[Any]:
         """Return the stage that removes the listed documents.

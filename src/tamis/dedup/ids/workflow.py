@@ -16,6 +16,7 @@ from tamis.dedup.nemo_compat.finding import DocumentedResult, files_of, tasks_an
 from tamis.dedup.nemo_compat.id_generator import IdGenerator
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.dedup.passes import DedupResult, Passes
+from tamis.engine.run.results import load_results
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
@@ -125,6 +126,12 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             self.ids_to_remove_path if isinstance(self.ids_to_remove_path, str) else ", ".join(self.ids_to_remove_path)
         )
 
+    @property
+    def writes_ids(self) -> bool:
+        """Whether the ids by file and place are written, as the field that the output is to have."""
+        is_wanted = CURATOR_DEDUP_ID_STR in (self.output_fields or ())
+        return self.id_generator_path is not None and is_wanted and not self.drop_id_field
+
     def _refuse_own_output(self) -> None:
         ids = [self.ids_to_remove_path] if isinstance(self.ids_to_remove_path, str) else self.ids_to_remove_path
         for path in ids:
@@ -204,4 +211,5 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         if result.summary.get("n_by_shared_ids"):
             warnings.warn(f"{_WHO}: {by_shared_ids(result.summary)}", stacklevel=2)
         removed = {"num_duplicates_removed": result.n_duplicates, "total_time": time.monotonic() - started_s}
-        return DocumentedResult("text_duplicates_removal", result, {}, removed)
+        tasks_of = {} if result.run is None else {"removal": load_results(result.run, "removal")}
+        return DocumentedResult("text_duplicates_removal", result, tasks_of, removed)

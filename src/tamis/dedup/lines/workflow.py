@@ -95,5 +95,5 @@ class LineDeduplicationWorkflow(InOneCall):
             remove=self._cut,
         )
 
-    def _cut(self, table: str) -> CutUnits:
+    def _cut(self, table: str, paths: str) -> CutUnits:
         return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field)

@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis.dedup import planning
 from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.kinds import DedupKind
 from tamis.dedup.nemo_compat.id_files import IdFiles
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
+from tamis.memory.budget import find_budget
 from tamis.pipeline import WorkflowBase, WorkflowRunResult
 from tamis.sizes import parse_fraction
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
@@ -25,6 +27,7 @@ from tamis.tasks import FileGroupTask, Task
 if TYPE_CHECKING:
     from tamis.dedup.passes import DedupResult
     from tamis.dedup.planning import DedupPlan
+    from tamis.formats.input_files.listing import FileList
 
 _GPU = "is about the memory of a GPU; memory=... bounds this run, whatever it runs on"
 _PARTS = "is about the parts of a shuffle; here parts are as large as the memory budget allows"
@@ -125,7 +128,15 @@ class FindingWorkflow(InOneCall, WorkflowBase):
 
         `work`: its scratch folder.
         """
-        return self._input().plan(*self.bands(), memory, work or self.cache_path or self.output_path)
+        budget_bytes = find_budget(memory, os.environ).bytes
+        return self.plan_of(self._input().files(), budget_bytes, work or self.cache_path or self.output_path)
+
+    def plan_of(self, files: FileList, budget_bytes: int, work: str, with_all_bands: bool = False) -> DedupPlan:
+        """Estimate what a run over these files would take. `with_all_bands`: in one pass, whatever disk is free."""
+        bands, rows, per_pass = self.bands()
+        if with_all_bands:
+            per_pass = per_pass or bands
+        return planning.make_plan(files, bands, rows, per_pass, budget_bytes, work)
 
     def run(  # type: ignore[override]  # as users of the original call it, in either order
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any

@@ -36,6 +36,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 _log = logging.getLogger("tamis.semantic")
 L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
 SCORE, PARTNER = "cosine_sim_score", "max_id"
+CENTROIDS = "kmeans_centroids.npy"
 _ALL = 1 << 40
 _OWN_PART = re.compile(r"part-[0-9]{5,}\.parquet")
 _MADE_OF = b"tamis.pairs"  # in the metadata of a table of duplicates: the files that it was made of
@@ -46,7 +47,8 @@ _OWN_PAIRS = re.compile(r"cluster_[0-9]+\.parquet")
 class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     """Clusters of the embeddings in some Parquet files (spherical k-means), written cluster by cluster.
 
-    `max_samples_per_batch`: how many are read, assigned and written at a time. `verbose` logs what was done.
+    `cache_path`: a folder for temporary files, which gets `kmeans_centroids.npy`. `max_samples_per_batch`: how many are
+    read, assigned and written at a time. `verbose` logs what was done.
     """
 
     id_field: str
@@ -61,7 +63,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     tol: float = 0.0001
     random_state: int = 42
     init: str = "k-means||"
-    n_init: int = 1
+    n_init: int | str = 1
     oversampling_factor: float = 2.0
     max_samples_per_batch: int = 1 << 15
     fit_data_fraction: float | None = None
@@ -79,7 +81,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         for name, low in (("n_clusters", 1), ("max_iter", 1), ("max_samples_per_batch", 1), ("random_state", 0)):
             check_integer(getattr(self, name), f"KMeansStage: {name}", low)
         check_optional_integer(self.embedding_dim, "KMeansStage: embedding_dim")
-        if self.n_init != 1:
+        if self.n_init not in (1, "auto"):
             raise UsageError(
                 "KMeansStage: n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1"
             )
@@ -94,6 +96,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         )
         paths: list[str] = []
         earlier = self._earlier(task.data)
+        if self.cache_path is not None:
+            os.makedirs(self.cache_path, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.cache_path) as folder:
             sample = os.path.join(folder, "sample.f32")
             dimension = n = n_vectors = 0
@@ -120,6 +124,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             if not os.path.getsize(sample):
                 raise UsageError(f"KMeansStage: {nothing_to_fit(self.fit_data_fraction, n_vectors)}")
             centroids = fit(Blocks(sample, dimension), options, lambda _: None)
+        if self.cache_path is not None:
+            self._keep_centroids(np.asarray(centroids, np.float32))
         for path in earlier:
             files.remove(path)
             with contextlib.suppress(OSError):  # not empty yet
@@ -134,6 +140,12 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         if self.verbose:
             _log.info("%s: %d documents in %d clusters, %d files", self.name, n, self.n_clusters, len(paths))
         return FileGroupTask(task.dataset_name, paths)
+
+    def _keep_centroids(self, centroids: Any) -> None:
+        """Write the centroids to `cache_path`, one row each; number `k` is that of `centroid=k`."""
+        data = io.BytesIO()
+        np.save(data, centroids, allow_pickle=False)
+        files.write_bytes(os.path.join(str(self.cache_path), CENTROIDS), data.getvalue())
 
     def _earlier(self, read: Sequence[str]) -> list[str]:
         """Return clusters that an earlier call wrote to the same folder, which the next stage would read, too.
@@ -206,7 +218,7 @@ class KMeansStage(CompositeStage[EmptyTask, FileGroupTask]):
     tol: float = 0.0001
     random_state: int = 42
     init: str = "k-means||"
-    n_init: int = 1
+    n_init: int | str = 1
     oversampling_factor: float = 2.0
     max_samples_per_batch: int = 1 << 15
     fit_data_fraction: float | None = None
@@ -367,8 +379,8 @@ class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
     name: str = "pairwise_stage"
 
     def __post_init__(self) -> None:
-        if self.sim_metric != "cosine":
-            raise UsageError(f"PairwiseStage: sim_metric must be 'cosine', got {self.sim_metric!r}")
+        if self.sim_metric not in ("cosine", "l2"):  # of unit vectors both give the same order
+            raise UsageError(f"PairwiseStage: sim_metric must be 'cosine' or 'l2', got {self.sim_metric!r}")
         if self.which_to_keep not in ("hard", "easy", "random"):
             raise UsageError(f"PairwiseStage: which_to_keep must be hard, easy or random, got {self.which_to_keep!r}")
         self.decompose()

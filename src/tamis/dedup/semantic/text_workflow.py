@@ -1,9 +1,9 @@
-"""TextSemanticDeduplicationWorkflow: documents whose texts mean nearly the same.
+"""TextSemanticInOneCall: documents whose texts mean nearly the same; for `tamis dedup semantic --model`.
 
 They are embedded in the pass that makes records.
 
 Embeddings are not written anywhere: they become unit vectors in the worker that made them (vectors.py), and the rest is
-SemanticDeduplicationWorkflow.
+SemanticDeduplicationWorkflow. See also: text_steps.py, the workflow that users of Python call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TextSemanticDeduplicationWorkflow(InOneCall):
+class TextSemanticInOneCall(InOneCall):
     """Texts -> embeddings -> clusters -> pairs within each cluster -> all but one of each group go, in one call.
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`. See
@@ -52,7 +52,7 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
     kmeans_tol: float = 1e-4
     kmeans_random_state: int = 42
     kmeans_init: str = "k-means||"
-    kmeans_n_init: int = 1
+    kmeans_n_init: int | str = 1
     kmeans_oversampling_factor: float = 2.0
     kmeans_fit_data_fraction: float | None = None
     ranking_strategy: RankingStrategy | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
 from tamis.errors import UsageError
+from tamis.pipeline import WorkflowRunResult
 from tamis.sizes import check_integer, check_optional_integer, is_number, parse_fraction
 
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
-    from tamis.dedup.passes import DedupResult, Passes
+    from tamis.dedup.passes import Passes
 
 IDS_FOLDER = "duplicates"
 _BUDGET = "is for its stages one by one; here the memory budget decides"
@@ -36,6 +38,8 @@ DONE_OTHERWISE: dict[str, tuple[tuple[Any, ...], str]] = {  # values that ask fo
 BACKENDS = ("cpu", "gpu", "auto")
 KEEP = ("hard", "easy", "random")
 INITS = ("k-means||", "random")
+METRICS = ("cosine", "l2")  # distances to the centroid; of unit vectors both give the same order
+DISTANCES = ("cosine_dist_to_cent", "l2_dist_to_cent")
 
 
 @dataclass
@@ -50,6 +54,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
     `perform_removal=False` only finds them, and writes the values of `id_field` of those that go to `duplicates/`, as
     the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table). The same call resumes where it was
     stopped, whatever `clear_output` says; `run(fresh=True)` starts over. `verbose`: whether its progress is shown.
+    With `cache_path` (and without removal), or without `eps`, clusters and pairs are written step by step (steps.py).
     `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured). `n_clusters`
     None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are
     made from (default: at least 64 for each cluster).
@@ -69,7 +74,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
     tol: float = 1e-4
     random_state: int = 42
     init: str = "k-means||"
-    n_init: int = 1
+    n_init: int | str = 1
     oversampling_factor: float = 2.0
     max_samples_per_batch: int = 1 << 15
     fit_data_fraction: float | None = None
@@ -101,28 +106,67 @@ class SemanticDeduplicationWorkflow(InOneCall):
         _one_of("which_to_keep", self.which_to_keep, KEEP)
         _one_of("init", self.init, INITS)
         _one_of("backend", self.backend, BACKENDS)
-        _one_of("distance_metric", self.distance_metric, ("cosine",))
-        if self.eps is None:
+        _one_of("distance_metric", self.distance_metric, METRICS)
+        if self.eps is None and self.perform_removal:
             raise UsageError("eps: say how unlike duplicates may be, e.g. eps=0.01 for a cosine of at least 0.99")
-        if not is_number(self.eps) or not 0 <= self.eps < 1:
+        if self.eps is not None and (not is_number(self.eps) or not 0 <= self.eps < 1):
             raise UsageError(f"eps: expected a number from 0 to below 1, got {self.eps!r}")
         check_fraction("", self.fit_data_fraction)
-        if self.n_init != 1:
+        if self.n_init not in (1, "auto"):
             raise UsageError("n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1")
+        if self.cache_path is not None:
+            self.cache_path = absolute(self.cache_path, "cache_path")
         for name, (usual, why) in DONE_OTHERWISE.items():
-            if getattr(self, name) not in usual:
+            if not self.is_in_steps and getattr(self, name) not in usual:
                 warnings.warn(f"SemanticDeduplicationWorkflow: {name} {why}", stacklevel=3)
         self._input()
         self._stage()
 
+    @property
+    def is_in_steps(self) -> bool:
+        """Whether the files between its steps are wanted (steps.py): where they go is given, or how it ends is not."""
+        return not self.perform_removal and (self.cache_path is not None or self.eps is None)
+
+    def _ranking(self) -> tuple[str | None, bool]:
+        """Return the column of documents to rank by, and whether the largest comes first.
+
+        Distances to the centroid are no column of documents: they are what `which_to_keep` ranks by.
+        """
+        if self.ranking_strategy is None:
+            return None, False
+        column, descending = self.ranking_strategy.column()
+        return (None, descending) if column in DISTANCES else (column, descending)
+
     def _stage(self) -> DocumentVectors:
-        rank, descending = (None, False) if self.ranking_strategy is None else self.ranking_strategy.column()
+        rank, descending = self._ranking()
         return DocumentVectors(self.embedding_field, self.embedding_dim, rank, descending)
 
-    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """Run all passes as the other workflows do; without `verbose` no progress is shown."""
+    def run(  # type: ignore[override]
+        self,
+        executor: Any = None,
+        pairwise_executor: Any = None,
+        *,
+        kmeans_executor: Any = None,
+        progress: Any = True,
+        **settings: Any,
+    ) -> WorkflowRunResult:
+        """Run all passes as the other workflows do; without `verbose` no progress is shown.
+
+        `executor` (or `kmeans_executor`) and `pairwise_executor` are for the two steps, where these are apart.
+        """
         shown = progress if callable(progress) else bool(progress and self.verbose)
-        return super().run(executor, progress=shown, **settings)
+        executor = executor if executor is not None else kmeans_executor
+        if self.is_in_steps:
+            from tamis.dedup.semantic.steps import run_in_steps
+
+            later = pairwise_executor if pairwise_executor is not None else executor
+            return run_in_steps(self, (executor, later), bool(shown), settings)
+        from tamis.dedup.nemo_compat.finding import DocumentedResult
+
+        started_s = time.monotonic()
+        result = self.find(executor, shown, settings)
+        metadata = {"num_duplicates": result.summary.get("n_duplicates"), "total_time": time.monotonic() - started_s}
+        return DocumentedResult("semantic_deduplication", result, {}, metadata)
 
     def ids(self) -> IdFiles:
         from tamis.dedup.nemo_compat.id_files import IdFiles
@@ -136,6 +180,8 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
         assert self.eps is not None
         which, order_seed = self.which_to_keep, self.random_state
+        if self.ranking_strategy is not None and self.ranking_strategy.column()[0] in DISTANCES:
+            which = "hard" if self.ranking_strategy.column()[1] else "easy"
         if self.ranking_strategy is not None and self.ranking_strategy.strategy == "random":
             which, order_seed = "random", self.ranking_strategy.random_seed
         decision = CompareVectors(

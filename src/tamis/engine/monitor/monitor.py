@@ -25,7 +25,7 @@ from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuSample, GpuSource, find_gpus
 from tamis.memory.machine import MachineReader, folder_bytes, free_bytes

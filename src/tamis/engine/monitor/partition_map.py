@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tamis.engine.supervisor.coverage import Coverage, Intervals
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
 MAX_CELLS = 1000
 _EXPANSION = 4  # decoded bytes of a compressed file, by those on disk

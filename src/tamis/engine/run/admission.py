@@ -8,7 +8,7 @@ from typing import Any
 from tamis.engine.run.budget.gpus import share_gpus
 from tamis.engine.run.budget.shares import USABLE, BudgetShares, share_budget
 from tamis.engine.run.planning import ExecutionContext
-from tamis.engine.run.settings import Record
+from tamis.engine.run.settings import SettingsLog
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.state import Config, NodeSpec
@@ -56,8 +56,8 @@ class Admission:
             queue_bytes=queue_bytes,
             patient_queue_bytes=_patient_queue(queue_bytes, self._context.dir.scratch),
             timeout_s=settings.timeout,
-            rate_limit=settings.rate_limit,
-            rate_floor=settings.rate_floor,
+            quarantine_share=settings.quarantine_share,
+            quarantine_floor=settings.quarantine_floor,
             fail_fast=settings.fail_fast,
             usable=USABLE,
             shared_bytes=shares.shared_bytes,
@@ -75,7 +75,7 @@ class Admission:
         is_chosen = settings.memory is not None
         budget_bytes = min(config.budget_bytes, up.limit_bytes) if is_chosen else up.default_bytes
         try:
-            shares = share_budget(budget_bytes, up.server, settings, Record(), job)
+            shares = share_budget(budget_bytes, up.server, settings, SettingsLog(), job)
         except BudgetError as exc:
             text = f"node {up.name} cannot take part: {exc}"
             if budget_bytes < config.budget_bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from tamis.engine.histograms import tables
 from tamis.engine.ledger import Ledger
@@ -19,6 +18,7 @@ from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import load_run_record
 from tamis.engine.schema import Manifest, ResultStatus, RunPlan
 from tamis.errors import ConservationError, Incomplete
+from tamis.forecast.prediction import Prediction
 from tamis.hints import command
 from tamis.sizes import format_size
 
@@ -96,7 +96,7 @@ class RunCloser:
         totals: Totals,
         observation: Observation,
         budget_bytes: int,
-        prediction: dict[str, Any],
+        prediction: Prediction,
     ) -> RunResult:
         """Check the books, judge the run and write its manifest."""
         context = self._context
@@ -130,7 +130,9 @@ class RunCloser:
     def _judge(self, result: RunResult) -> None:
         context = self._context
         settings = context.settings
-        judgment = judge(result.ledger, context.inputs.files.total_bytes, settings.rate_limit, settings.rate_floor)
+        judgment = judge(
+            result.ledger, context.inputs.files.total_bytes, settings.quarantine_share, settings.quarantine_floor
+        )
         result.exit_code = judgment.exit_code
         result.message = judgment.message(command("quarantine", context.dir.target))
 
@@ -159,6 +161,8 @@ class RunCloser:
             n_files=past.n_files,
             skipped_files=context.inputs.files.skipped.entries(),
             duplicate_labels=context.job.duplicate_labels,
+            io_names=context.job.io_names,
+            n_input_files=len(context.inputs.files),
         )
 
     def _manifest(self, plan: RunPlan, steps: list[float], result: RunResult) -> Manifest:

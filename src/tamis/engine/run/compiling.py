@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from tamis.engine.progress import Progress, ProgressState
 from tamis.errors import BudgetError
 from tamis.kernels.loading import library
 from tamis.kernels.loading.first_use import JOB_BYTES, NEED_BYTES, Compilation, announcement
@@ -21,10 +21,11 @@ from tamis.memory.release import hygiene_env
 from tamis.sizes import format_size
 
 _REPORT_S = 0.2
-Report = Callable[[dict[str, Any]], None]
 
 
-def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool, report: Report | None = None) -> None:
+def compile_missing(
+    groups: Sequence[str], budget_bytes: int, count_caller: bool, report: Progress | None = None
+) -> None:
     """Have the missing kernels of these groups compiled.
 
     `report` is called with how far it is; without it one line goes to stderr.
@@ -53,7 +54,7 @@ def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool
                 report(_state(compilation))
 
 
-def _state(compilation: Compilation) -> dict[str, Any]:
+def _state(compilation: Compilation) -> ProgressState:
     return {
         "phase": "compiling",
         "done": compilation.n_done,

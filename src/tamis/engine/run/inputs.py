@@ -13,7 +13,7 @@ from tamis import files as own_files
 from tamis.engine.job import Job
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import own_run_dir
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.listing import FileList, check_named, list_files
 from tamis.formats.registry import TABLES, is_stream, is_table
@@ -51,6 +51,8 @@ def find_inputs(
         raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
     if source is not None:
         files = files_of(source, output, scratch)
+        if job.takes_all_files:
+            return Inputs(files, kinds_of(files, job), None, max(1, len(files)))
         together = source.files_per_partition and source.files_per_partition * job.tasks_together
         return Inputs(files, kinds_of(files, job), block or source.block_bytes, together)
     if initial_tasks is None:
@@ -133,7 +135,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
             )
     if isinstance(tasks[0], DocumentBatch):
         return Inputs(files, [PieceKind.ROWS if is_table(p) else PieceKind.BYTES for p in files.paths], block)
-    return Inputs(files, kinds_of(files, job), block)
+    return Inputs(files, kinds_of(files, job), block, max(1, len(files)) if job.takes_all_files else None)
 
 
 def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:

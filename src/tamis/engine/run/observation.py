@@ -13,24 +13,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch
+from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.console import Console
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.planning import ExecutionContext
-from tamis.engine.run.run_result import Progress, RunResult
+from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.engine.run_record import PassRecord, RunCounts, RunRecorder, RunStatus
-from tamis.engine.schema import EventKind, Manifest, ResultStatus, RunPlan
+from tamis.engine.schema import EventKind, LeakReport, Manifest, ResultStatus, RunPlan
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.workers_interface import Workers
 from tamis.errors import StoreError
+from tamis.forecast.prediction import Prediction
 from tamis.memory.sampler import note_elsewhere
 
 _SHOW_S = 0.2
@@ -67,10 +69,11 @@ class Observation:
         self._context, self._progress, self._watch, self.console = context, progress, watch, console
         self._db = RunDatabase(os.path.join(context.dir.path, "run.sqlite"))
         self._shown_s = 0.0
+        self._phase = "working"
         self._monitor: Monitor | None = None
         self.outcome = Outcome()
         self.recorder: RunRecorder | None = None  # of the whole run; None in one pass of a workflow
-        self.leaks: list[dict[str, Any]] = []
+        self.leaks: list[LeakReport] = []
 
     def start(self, config: Config, plan: RunPlan, past: Past) -> None:
         """Begin to sample, with what is known of the run."""
@@ -114,7 +117,7 @@ class Observation:
         if kind is EventKind.FAILED:
             self.console.failed(data)
         if kind is EventKind.LEAK:
-            self.leaks.append(dict(data))
+            self.leaks.append(cast("LeakReport", dict(data)))
             _log.warning("%s: %s", self._context.job.name, data["text"])
 
     def tick(
@@ -140,16 +143,14 @@ class Observation:
         queue, before = supervisor.queue, totals.ledger
         self.outcome.scratch_bytes = max(self.outcome.scratch_bytes, queue.scratch.total_bytes)
         ledger, under_way = queue.ledger, queue.under_way
-        counts = {
-            "documents": before.n_read + ledger.n_read + under_way["records"],
-            "written": before.written.n + ledger.written.n,
-            "dropped": before.n_dropped + ledger.n_dropped + under_way["dropped"],
-            "quarantined": before.quarantined.n + ledger.quarantined.n + under_way["quarantined"],
-            "not_sampled": before.not_sampled.n + ledger.not_sampled.n + under_way["not_sampled"],
-            "added": before.n_added + ledger.n_added + under_way["added"],
-        }
-        ended = sum(counts[name] for name in ("written", "dropped", "quarantined", "not_sampled"))
-        state = {
+        n_read = before.n_read + ledger.n_read + under_way["records"]
+        n_written = before.written.n + ledger.written.n
+        n_dropped = before.n_dropped + ledger.n_dropped + under_way["dropped"]
+        n_quarantined = before.quarantined.n + ledger.quarantined.n + under_way["quarantined"]
+        n_not_sampled = before.not_sampled.n + ledger.not_sampled.n + under_way["not_sampled"]
+        n_added = before.n_added + ledger.n_added + under_way["added"]
+        read_bytes = ledger.read_bytes + under_way["read_bytes"]
+        state: ProgressState = {
             "phase": "working",
             "share": share,
             "seconds": now - self._context.started_s,
@@ -158,10 +159,15 @@ class Observation:
             "budget_bytes": supervisor.config.budget_bytes,
             "total_bytes": self._context.inputs.files.total_bytes,
             "left_bytes": supervisor.remaining_bytes,
-            **counts,
-            "in_flight": counts["documents"] + counts["added"] - ended,
-            "read_bytes": totals.read_bytes + ledger.read_bytes + under_way["read_bytes"],
-            "all_read_bytes": before.read_bytes + ledger.read_bytes + under_way["read_bytes"],  # of all sessions
+            "documents": n_read,
+            "written": n_written,
+            "dropped": n_dropped,
+            "quarantined": n_quarantined,
+            "not_sampled": n_not_sampled,
+            "added": n_added,
+            "in_flight": n_read + n_added - n_written - n_dropped - n_quarantined - n_not_sampled,
+            "read_bytes": totals.read_bytes + read_bytes,
+            "all_read_bytes": before.read_bytes + read_bytes,
             "workers": len(supervisor.pool.workers),
             "level": int(supervisor.pool.pressure.level),
         }
@@ -169,7 +175,17 @@ class Observation:
         if self.recorder is not None:
             self.recorder.advance(state)
         if not final:
-            self._progress(state)
+            self._progress({**state, "phase": self._phase})
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Show that the run is in this phase, in which it reads no input."""
+        self._phase = name
+        self._progress({"phase": name})
+        try:
+            yield
+        finally:
+            self._phase = "working"
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
@@ -214,7 +230,7 @@ class Observation:
             duplicate_stages=result.duplicate_labels,
         )
 
-    def save_record(self, prediction: Mapping[str, Any]) -> None:
+    def save_record(self, prediction: Prediction) -> None:
         """Write the record of settings and the prediction."""
         with contextlib.suppress(OSError):
             self._context.dir.write_json("settings.json", {"settings": self._context.record.entries})

@@ -14,12 +14,12 @@ from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import identify_inputs
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.output.directory import Past, RunDir, new_run_id
-from tamis.engine.run.settings import Record, RunSettings, output_settings
+from tamis.engine.run.settings import RunSettings, SettingsLog, output_settings
 from tamis.engine.run.shard import Shard
 from tamis.engine.schema import InputIdentity, RunPlan
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import MAX_FILES_PER_UNIT, Cursor
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.engine.worker.config import OutputSpec
 from tamis.errors import RunConflict
 from tamis.formats.registry import table_entries
@@ -36,7 +36,7 @@ class ExecutionContext:
     inputs: Inputs
     settings: RunSettings
     dir: RunDir
-    record: Record = field(default_factory=Record)
+    record: SettingsLog = field(default_factory=SettingsLog)
     mark: Mark = field(default_factory=Mark)  # of the memory in use
     started_s: float = field(default_factory=time.monotonic)
 

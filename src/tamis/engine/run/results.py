@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from tamis.engine.job import KEY
-from tamis.engine.ledger import Ledger
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.schema import FileKind
 from tamis.errors import RunConflict
@@ -95,18 +94,26 @@ def load_results(result: RunResult, name: str) -> list[Task[Any]]:
             tasks.append(FileGroupTask(name, [path]))
         else:
             tasks.append(StoredBatch(path, file.rows, name))
-    if tasks:
-        tasks[0]._stage_perf += measured(result.ledger)
+    figures = measured(result)
+    for i, task in enumerate(tasks):
+        task._stage_perf += figures if i == 0 else [StagePerfStats(f.stage_name) for f in figures]
     return tasks
 
 
-def measured(ledger: Ledger) -> list[StagePerfStats]:
-    """Return the total cost of each stage.
+def measured(result: RunResult) -> list[StagePerfStats]:
+    """Return the total cost of each stage, in order, with what lists, reads and writes the files.
 
-    The first task carries it, so that sums over all tasks are those of the run.
+    The first task carries it and the others have zeros, so that sums over all tasks are those of the run. The time
+    of reading and writing is not measured apart from that of the stages.
     """
-    first = ledger.read_bytes / 1024**2
-    return [
-        StagePerfStats(book.name, book.seconds, 0.0, first if i == 0 else 0.0, book.into.n, dict(book.metrics))
-        for i, book in enumerate(ledger.stages)
-    ]
+    ledger, (source, reader, writer) = result.ledger, result.io_names
+    read_mb = ledger.read_bytes / 1024**2
+    figures = [StagePerfStats(source, num_items_processed=result.n_input_files)] if source else []
+    if reader:
+        figures.append(StagePerfStats(reader, 0.0, 0.0, read_mb, ledger.records.n))
+    for i, book in enumerate(ledger.stages):
+        size_mb = 0.0 if reader or i else read_mb
+        figures.append(StagePerfStats(book.name, book.seconds, 0.0, size_mb, book.into.n, dict(book.metrics)))
+    if writer:
+        figures.append(StagePerfStats(writer, num_items_processed=ledger.written.n))
+    return figures

@@ -14,6 +14,7 @@ import time
 from tamis import secrets
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
+from tamis.engine.progress import Progress
 from tamis.engine.run import disk
 from tamis.engine.run.admission import Admission
 from tamis.engine.run.budget.expectation import Expectation
@@ -28,7 +29,7 @@ from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.directory import Past, RunDir
 from tamis.engine.run.output.join_shards import can_join_again, drop_shards, join_shards
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
-from tamis.engine.run.run_result import Progress, RunResult, Show
+from tamis.engine.run.run_result import RunResult, Show
 from tamis.engine.run.session import WorkSession
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE, RunSettings
 from tamis.engine.run_record import RunRecorder

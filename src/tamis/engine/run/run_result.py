@@ -9,13 +9,12 @@ from typing import Any
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run_record import RunRecord
-from tamis.engine.schema import CommittedFile
+from tamis.engine.schema import CommittedFile, LeakReport
+from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
 
 Show = Callable[[str], None]
 """Takes lines that a run prints besides its progress (console.py)."""
-Progress = Callable[[dict[str, Any]], None]
-"""Called with the state of a run some times a second."""
 
 
 @dataclass
@@ -36,16 +35,19 @@ class RunResult:
     message: str = ""
     has_writer: bool = True
     n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (budget/expectation.py)
+    prediction: Prediction = field(default_factory=Prediction)  # expected against measured (budget/expectation.py)
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # path of the report page, if one was written
     skipped_files: list[SkippedEntry] = field(default_factory=list)  # files that were not read: reason, n, examples
-    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak`: text, stage, kind, proven, ...
+    leaks: list[LeakReport] = field(default_factory=list)
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty if they are off
     record: RunRecord | None = None  # of the whole run, all sessions; None for one pass of a workflow
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
 
     duplicate_labels: list[str] = field(default_factory=list)  # of the stages that remove duplicates
+    # Names of what lists, reads and writes the files, "" where there is none; and the number of the input files.
+    io_names: tuple[str, str, str] = ("", "", "")
+    n_input_files: int = 0
 
     @property
     def files(self) -> list[CommittedFile]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.progress import Progress
 from tamis.engine.run import disk
 from tamis.engine.run.admission import Admission
 from tamis.engine.run.event_loop import EventLoop
@@ -21,12 +22,11 @@ from tamis.engine.run.output.directory import Past
 from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
 from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
-from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunState
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Rewrite
+from tamis.engine.units import Rewrite
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
 from tamis.formats.registry import LINES, TABLES
@@ -177,8 +177,7 @@ class WorkSession:
         if len({f.schema for f in files}) < 2:
             return
         distinct = sorted({json.dumps([f.schema, f.observed or "{}"]) for f in files})
-        self.progress({"phase": "schema"})
-        joiner = self._without_input(lambda s: s.join_schemas(distinct), committer)
+        joiner = self._without_input("schema", lambda s: s.join_schemas(distinct), committer)
         union_schema = json.loads(joiner.schema)[0]
         target = self.context.dir.target
         work = [
@@ -186,7 +185,7 @@ class WorkSession:
             for f in files
             if f.schema != union_schema
         ]
-        self._without_input(lambda s: s.rewrite(work), committer)
+        self._without_input("schema", lambda s: s.rewrite(work), committer)
 
     # -- files of a size ----------------------------------------------------------------------------------------------
     def _size_files(self, committer: Committer) -> None:
@@ -198,21 +197,20 @@ class WorkSession:
         run_dir = self.context.dir
         parts = output_parts(run_dir.log.read())
         if cuts := plan_cuts(parts, target_bytes, run_dir.target):
-            self.progress({"phase": "sizing"})
-            self._without_input(lambda s: s.rewrite(cuts), committer)
+            self._without_input("sizing", lambda s: s.rewrite(cuts), committer)
             parts = output_parts(run_dir.log.read())
         plan = run_dir.read_plan()
         is_added = self.context.job.writer is not None and self.context.job.writer.mode == "append"
         prefix = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs
         if joins := plan_joins(parts, target_bytes, run_dir.target, spec.extension, prefix):
-            self.progress({"phase": "sizing"})
-            self._without_input(lambda s: s.rewrite(joins), committer)
+            self._without_input("sizing", lambda s: s.rewrite(joins), committer)
 
-    def _without_input(self, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
-        """Drive a supervisor whose work is not in the input."""
+    def _without_input(self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
+        """Drive a supervisor whose work is not in the input. `phase`: what is shown meanwhile."""
         empty = type(self.context.inputs.files)()
         supervisor = Supervisor(self.config, Cursor(empty, []), self.predictors)
         prepare(supervisor)
-        self._drive(supervisor, committer, 1.0)
+        with self.observation.phase(phase):
+            self._drive(supervisor, committer, 1.0)
         self._check_stopped(supervisor.status, Ledger())
         return supervisor

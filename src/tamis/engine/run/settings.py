@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypedDict
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
@@ -356,7 +356,7 @@ class RunSettings:
         return parse_size(self.max_record)
 
     @property
-    def rate_limit(self) -> float:
+    def quarantine_share(self) -> float:
         """The share of quarantined records above which the run ends incomplete."""
         if self.quarantine_limit is None:
             return DEFAULT_QUARANTINE_LIMIT
@@ -369,7 +369,7 @@ class RunSettings:
         return not self.count_caller if self.worker_output is None else self.worker_output
 
     @property
-    def rate_floor(self) -> int:
+    def quarantine_floor(self) -> int:
         """The number of quarantined records that never ends a run, unless the user set a limit."""
         return 100 if self.quarantine_limit is None else 0
 
@@ -416,15 +416,25 @@ def _normalized(kind: Kind, value: Any) -> SettingValue:
 
 
 # -- the record of one run --------------------------------------------------------------------------------------------
+class SettingEntry(TypedDict):
+    """An entry of settings.json: a setting, who chose its value (see `SettingsLog`), why, and the figures behind it."""
+
+    name: str
+    value: Any
+    chosen_by: str
+    why: str
+    evidence: dict[str, Any]
+
+
 @dataclass
-class Record:
+class SettingsLog:
     """Every memory-related setting of a run: its value, who chose it, why, and the underlying figures.
 
     Who: user, recipe, environment (a variable), machine (found or measured here), machine profile (learned by earlier
     runs), adaptation (changed by the run itself), default.
     """
 
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    entries: list[SettingEntry] = field(default_factory=list)
 
     def amend(self, name: str, more: str, evidence: Mapping[str, Any]) -> None:
         """Add to what was noted what the run made of it."""

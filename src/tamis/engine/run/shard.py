@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.errors import UsageError
 from tamis.stores.urls import is_bucket
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.units import Piece, Unit
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Note:
 
     kind: EventKind
     text: str
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, object] = field(default_factory=dict)
 
 
 Action = (

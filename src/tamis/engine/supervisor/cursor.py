@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tamis.engine.supervisor.coverage import Coverage, FileCoverage, Intervals
-from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind
+from tamis.engine.units import TO_END, Mode, Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 MAX_FILES_PER_UNIT = 1024
@@ -76,7 +76,7 @@ class Cursor:
         self._ready: deque[WorkItem] = deque()
         self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
 
-    def expand_rows(
+    def cut_at_row_groups(
         self,
         file: int,
         groups: Iterable[tuple[int, int, int]],
@@ -199,7 +199,7 @@ class Cursor:
         if kind is PieceKind.STREAM:
             return self._feed_of(file)
         if kind is PieceKind.ROWS:
-            # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
+            # Only a worker can tell the rows of the file: it answers with its row groups (see cut_at_row_groups).
             return WorkItem([self._whole_file(file)], describe=True)
         size = self.files.sizes[file]
         remaining = done.ranges.missing(0, size) if done is not None else [(0, size)]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tamis.engine.supervisor.actions import Action, AssignUnit, RequestBlock
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.state import FEEDER, RunState, Worker
-from tamis.engine.supervisor.units import Mode, Unit
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
 from tamis.engine.supervisor.worker_pool import PoolNode, WorkerPool
+from tamis.engine.units import Mode, Unit
 
 _LONGEST_S = 120.0
 _SHORT_S = 5.0  # shorter ones are not worth the trouble

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamis.engine.messages import Done, StageUse, Vitals
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, HandleLeak
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.state import Worker
 
@@ -79,13 +78,13 @@ class Handles:
         self._gains: dict[tuple[int, str], _Gains] = {}  # by segment and kind
         self._warm: dict[int, Vitals] = {}  # by worker: after its first units
         self._before: dict[int, Vitals] = {}  # by worker: after its last unit
-        self._open_warnings: dict[tuple[int, str], dict[str, Any]] = {}
+        self._open_warnings: dict[tuple[int, str], HandleLeak] = {}
         self._lasts: dict[
             int, int
         ] = {}  # by segment: units after which a worker had no descriptor left, where that happened
 
     @property
-    def leaks(self) -> list[dict[str, Any]]:
+    def leaks(self) -> list[HandleLeak]:
         """Leaks found so far, one entry per segment and kind."""
         return list(self._open_warnings.values())
 
@@ -175,7 +174,7 @@ def _holders(gains: _Gains, stages: Sequence[StageUse], counter: str) -> str:
     return f" (stage {stage!r} keeps them)" if stage else ""
 
 
-def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[str, Any]:
+def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> HandleLeak:
     stage, mean = gains.stage, gains.mean
     source = f"stage {stage!r}" if stage else "a worker while reading or writing"
     n, n_partitions = sum(gains.per_partition), len(gains.per_partition)

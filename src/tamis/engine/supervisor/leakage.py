@@ -17,12 +17,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 from tamis.engine.messages import Done, RetainedMemory, Vitals
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, MemoryLeak
 from tamis.engine.supervisor.actions import Action, Note
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.units import Mode, Unit
 from tamis.memory.attribution import ARROW, PYTHON, UNEXPLAINED, Shares, attribute
 from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, LeakVerdict, allowance, partitions_until
 from tamis.sizes import format_size
@@ -126,11 +125,11 @@ class Leakage:
     def __init__(self) -> None:
         self._lines: dict[int, WorkerSeries] = {}  # by worker
         self._orphans: dict[int, list[WorkerSeries]] = {}  # by segment: lines whose worker was replaced
-        self._open_warnings: dict[int, dict[str, Any]] = {}  # by segment
+        self._open_warnings: dict[int, MemoryLeak] = {}  # by segment
         self._witnesses: dict[int, int] = {}  # by segment: the worker that proved a leak
 
     @property
-    def leaks(self) -> list[dict[str, Any]]:
+    def leaks(self) -> list[MemoryLeak]:
         """Leaks, one entry per segment of stages: stage, kind, bytes_per_partition, partitions_left and more."""
         return list(self._open_warnings.values())
 
@@ -181,7 +180,7 @@ class Leakage:
             return []
         return [Note(EventKind.LEAK, warning["text"], warning)]
 
-    def _clear(self, worker_id: int, segment: int, previous: dict[str, Any]) -> list[Action]:
+    def _clear(self, worker_id: int, segment: int, previous: MemoryLeak) -> list[Action]:
         """Record that a worker no longer accumulates what was taken for a leak.
 
         Once that is so for all of them, there was no leak.
@@ -205,7 +204,7 @@ class Leakage:
         return not (has_room and self._witnesses.get(segment) == worker_id)
 
 
-def _continue_warning(warning: dict[str, Any], previous: Mapping[str, Any]) -> None:
+def _continue_warning(warning: MemoryLeak, previous: MemoryLeak) -> None:
     """Keep what an earlier description of the same leak says and a new one does not."""
     warning["stage"], warning["workers"] = warning["stage"] or previous["stage"], previous["workers"]
     warning["proven"] = previous["proven"] or warning["proven"]
@@ -213,7 +212,7 @@ def _continue_warning(warning: dict[str, Any], previous: Mapping[str, Any]) -> N
 
 def _describe(
     worker_id: int, segment: int, line: WorkerSeries, verdict: LeakVerdict, cap_bytes: int, risen_bytes: int
-) -> dict[str, Any]:
+) -> MemoryLeak:
     slope = verdict.slope_bytes
     shares, its_type, variable = line.shares(slope)
     stage = line.stage(slope)

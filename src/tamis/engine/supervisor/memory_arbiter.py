@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tamis.engine.messages import Done, Failure, Vitals
 from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
 MIN_BLOCK_BYTES = 1 << 16

@@ -23,10 +23,10 @@ from tamis.engine.supervisor.retry_policy import (
 )
 from tamis.engine.supervisor.shutdown import Shutdown
 from tamis.engine.supervisor.state import FatalKind, RunState, Worker
-from tamis.engine.supervisor.units import Mode, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_pool import WorkerPool
+from tamis.engine.units import Mode, Unit
 
 
 class Recovery:

@@ -31,7 +31,7 @@ from enum import StrEnum, auto
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure, FailureKind
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import TO_END, Mode, PieceKind, Unit, can_split
+from tamis.engine.units import TO_END, Mode, PieceKind, Unit, can_split
 from tamis.sizes import format_size
 
 MAX_INNOCENT_KILLS = 5

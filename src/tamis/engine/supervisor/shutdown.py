@@ -39,7 +39,7 @@ class Shutdown:
         status, ledger = self._status, self._queue.ledger
         n = status.n_stage_failures
         n_records = max(ledger.records.n - ledger.not_sampled.n, status.n_seen, n)
-        limit = max(self._pool.config.rate_limit * 10, _MIN_RATE)
+        limit = max(self._pool.config.quarantine_share * 10, _MIN_RATE)
         if n < _MIN_FAILURES or n <= limit * n_records or status.stopping:
             return []
         first = f"; first: {status.first_failure}" if status.first_failure else ""

@@ -8,7 +8,7 @@ from enum import StrEnum, auto
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile, Vitals
-from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.units import Piece, Unit
 from tamis.memory.leaks import N_IGNORED
 
 FEEDER = -1
@@ -84,8 +84,8 @@ class Config:
     queue_bytes: int = 256 << 20
     patient_queue_bytes: int = 0  # what a feeder may fill that would have to start over; 0: as others
     timeout_s: float = 1800.0
-    rate_limit: float = 0.001
-    rate_floor: int = 100
+    quarantine_share: float = 0.001
+    quarantine_floor: int = 100
     fail_fast: bool | None = None  # the setting
     proven: set[str] = field(default_factory=set)  # labels of stages that have passed a document
     unsynced_bytes: int = 512 << 20

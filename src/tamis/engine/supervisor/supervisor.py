@@ -38,11 +38,11 @@ from tamis.engine.supervisor.recovery import Recovery
 from tamis.engine.supervisor.retry_policy import RetryPolicy, judge_death
 from tamis.engine.supervisor.shutdown import Shutdown
 from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunState, Worker, WorkerState
-from tamis.engine.supervisor.units import Mode, Rewrite, Unit
 from tamis.engine.supervisor.unproven import UnprovenStages
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
 from tamis.engine.supervisor.worker_pool import WorkerPool
+from tamis.engine.units import Mode, Rewrite, Unit
 from tamis.engine.workers_interface import Died, Received
 from tamis.memory.predictor import Predictor
 
@@ -77,7 +77,7 @@ class Supervisor:
         self.queue = WorkQueue(cursor, len(config.fixed_workers), step)
         self.health = WorkerHealth(self.arbiter)
         self.policy = RetryPolicy(bool(config.fail_fast))
-        self._unproven = UnprovenStages(config.proven, config.fail_fast is None and config.rate_limit < 1.0)
+        self._unproven = UnprovenStages(config.proven, config.fail_fast is None and config.quarantine_share < 1.0)
         self.dispatcher = Dispatcher(self.status, self.pool, self.queue, self.health, orders)
         self._shutdown = Shutdown(self.status, self.pool, self.queue)
         self._recovery = Recovery(

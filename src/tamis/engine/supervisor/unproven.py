@@ -3,22 +3,24 @@
 A stage that failed on all documents of a unit, also one by one, is tried again in another process, one by one from the
 start: an exception may have left it in a state in which it fails on anything. If it fails on all of them there, too,
 the unit waits here while that stage has not passed any document. Once it has, the units are tried again, and what fails
-is quarantined. If instead the stage fails on `MAX_FAILED` documents, or nothing else is left to do, the stage is to
-blame and the run ends: nothing has been committed for it, so that the corrected stage starts from the beginning.
+is quarantined. If instead the stage fails on `MAX_FAILED` documents (`MAX_FAILED_SLOW` where each takes `SLOW_S`, so
+that a run does not take a minute to end), or nothing else is left to do, the stage is to blame and the run ends:
+nothing has been committed for it, so that the corrected stage starts from the beginning.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
 from tamis.engine.supervisor.retry_policy import describe_failure
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 
-MAX_FAILED = 20
+MAX_FAILED, MAX_FAILED_SLOW = 20, 3
+SLOW_S = 0.5
 
 
 class UnprovenStages:
@@ -29,6 +31,7 @@ class UnprovenStages:
         self.proven, self._is_enabled = proven, is_enabled
         self._waiting: list[tuple[str, Unit]] = []
         self._n_failed: Counter[str] = Counter()  # documents, by stage
+        self._seconds: dict[str, float] = defaultdict(float)  # of the attempts on these documents
         self._first: dict[str, Failure] = {}
 
     @property
@@ -48,6 +51,7 @@ class UnprovenStages:
             return False
         self._waiting.append((report.stage, unit))
         self._n_failed[report.stage] += report.n_failed_alone
+        self._seconds[report.stage] += report.seconds
         self._first.setdefault(report.stage, report)
         return True
 
@@ -61,7 +65,8 @@ class UnprovenStages:
     def blame(self, is_last: bool = False) -> str:
         """Describe the stage that is to blame; empty while that is open. `is_last`: nothing else is left to do."""
         for stage, n_failed in self._n_failed.items():
-            if stage not in self.proven and (is_last or n_failed >= MAX_FAILED):
+            enough = MAX_FAILED_SLOW if self._seconds[stage] >= SLOW_S * n_failed else MAX_FAILED
+            if stage not in self.proven and (is_last or n_failed >= enough):
                 documents = "the first document" if n_failed == 1 else f"each of the first {n_failed} documents"
                 return f"{in_words(stage)} fails on {documents}: {describe_failure(self._first[stage], label=False)}"
         return ""

@@ -17,7 +17,7 @@ from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFiles
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Partition, counts_of
-from tamis.engine.supervisor.units import (
+from tamis.engine.units import (
     MIN_ROWS_BYTES,
     Mode,
     Piece,
@@ -188,7 +188,7 @@ class WorkQueue:
         else:
             first = next(p.start for p in unit.pieces if p.file == file)
             block_bytes = max(unit.block_bytes, MIN_ROWS_BYTES)
-            self.cursor.expand_rows(file, report.groups, report.n_rows, block_bytes, first, report.measured)
+            self.cursor.cut_at_row_groups(file, report.groups, report.n_rows, block_bytes, first, report.measured)
             if report.whole:
                 actions.append(self._commit_file_end(file, report.n_rows))
         return actions + self.leave_partition(unit)

@@ -6,16 +6,14 @@ leaves.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tamis.engine.messages import Done, Vitals
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, LeakReport
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.handles import Handles
 from tamis.engine.supervisor.leakage import Leakage
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import FEEDER, Worker
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 from tamis.sizes import format_size
 
 
@@ -28,9 +26,9 @@ class WorkerHealth:
         self._arbiter = arbiter
 
     @property
-    def leaks(self) -> list[dict[str, Any]]:
+    def leaks(self) -> list[LeakReport]:
         """Leaks found so far, of memory and of descriptors and threads."""
-        return self.leakage.leaks + self.handles.leaks
+        return [*self.leakage.leaks, *self.handles.leaks]
 
     def before_unit(self, worker: Worker, unit: Unit) -> None:
         """Have a unit probed if its worker is suspected of a leak."""

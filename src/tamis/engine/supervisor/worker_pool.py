@@ -19,7 +19,7 @@ from tamis.engine.supervisor.actions import Action, AssignUnit, KillWorker, Note
 from tamis.engine.supervisor.devices import Devices, environment
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import Config, Counters, KillReason, NodeSpec, Worker
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.units import Unit
 from tamis.memory.pressure import PressureGauge, PressureRules, WorkerUse, decide
 from tamis.sizes import format_size
 

@@ -15,9 +15,9 @@ from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.messages import StageUse
 from tamis.engine.worker.binning import as_numbers, count, is_whole
 from tamis.engine.worker.dropped import StageInput, record_bytes
-from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sampling import SampleCollector
+from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.errors import PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.table_block import TableBlock
@@ -62,7 +62,7 @@ def identify(batch: DocumentBatch) -> None:
     batch.identify(hi[lineage.rows], lo[lineage.rows])
 
 
-class Uses:
+class StageUsage:
     """What each stage of a unit took, in addition to the books.
 
     The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for
@@ -98,7 +98,7 @@ class Uses:
 
 
 @dataclass
-class Notes:
+class UnitNotes:
     """Notes on the documents of a unit, in addition to the books.
 
     Why they were dropped, what stages took, the scores of those that stayed. `quarantine` takes documents that a stage
@@ -106,7 +106,7 @@ class Notes:
     """
 
     rejections: Rejections = field(default_factory=lambda: Rejections(False))
-    uses: Uses = field(default_factory=Uses)
+    uses: StageUsage = field(default_factory=StageUsage)
     score_collector: ScoreCollector = field(default_factory=lambda: ScoreCollector(()))
     quarantine: Quarantine = lambda batch, stage, reasons: None
     read: Callable[[str, InputNotes], None] = lambda stage, notes: None
@@ -118,7 +118,7 @@ def run_stage(
     label: str,
     tasks: list[Task[Any]],
     book: StageBook,
-    notes: Notes | None = None,
+    notes: UnitNotes | None = None,
     keep_whole: bool = False,
     is_last: bool = False,
 ) -> list[Task[Any]]:
@@ -129,7 +129,7 @@ def run_stage(
     sample, or an earlier stage dropped all) end here: a stage that fails on one would have documents
     quarantined that it never received. Nothing would be written of them either.
     """
-    notes = notes or Notes()
+    notes = notes or UnitNotes()
     if not stage.is_source_stage:
         tasks = [t for t in tasks if t.num_items or not isinstance(t, DocumentBatch)]
     started_s = time.perf_counter()
@@ -171,7 +171,7 @@ def try_alone(
         which = int(np.searchsorted(ends, position, side="right"))
         row = position - (ends[which - 1] if which else 0)
         try:
-            _run_chunk(stage, label, [batches[which].take(np.array([row]))], StageBook(label), Notes(), False)
+            _run_chunk(stage, label, [batches[which].take(np.array([row]))], StageBook(label), UnitNotes(), False)
         except StageFailure as exc:
             if is_memory_failure(exc.cause):
                 return None
@@ -222,7 +222,7 @@ def _run_chunk(
     label: str,
     tasks: list[Task[Any]],
     book: StageBook,
-    notes: Notes,
+    notes: UnitNotes,
     is_last: bool,
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Block, Done, UnitMessage
 from tamis.engine.schema import Covered
-from tamis.engine.supervisor.units import TO_END, Piece, PieceKind, Unit
+from tamis.engine.units import TO_END, Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, damaged_rows, write_quarantine

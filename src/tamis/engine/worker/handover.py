@@ -71,6 +71,8 @@ def _table_of(batch: DocumentBatch) -> pa.Table:
         "hidden": sorted(lineage.hidden),
         "only": lineage.only,
         "frames": batch.frames,
+        "task_id": batch.task_id,
+        "sources": batch._metadata.get("source_files"),
         "kind": kind,
     }
     columns = {"_hi": hi, "_lo": lo, "_file": files, "_offset": offsets}
@@ -89,5 +91,8 @@ def _batch_of(table: pa.Table) -> DocumentBatch:
     only = tuple(meta["only"]) if meta["only"] is not None else None
     lineage = Lineage(origin, rows, columns, frozenset(meta["hidden"]), only)
     batch = DocumentBatch.of(lineage, meta["dataset"], meta["frames"])
+    batch.task_id = meta["task_id"]
+    if meta["sources"] is not None:
+        batch._metadata["source_files"] = meta["sources"]
     batch.identify(table["_hi"].to_numpy(), table["_lo"].to_numpy())
     return batch

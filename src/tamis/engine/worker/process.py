@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,14 @@ from tamis.engine.messages import (
 )
 from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import (
-    Notes,
     SetupFailure,
     StageFailure,
-    Uses,
+    StageUsage,
+    UnitNotes,
     identify,
     narrow,
     run_stage,
@@ -56,7 +57,6 @@ from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.failures import NO_DEBUGGER, failure, failure_of, is_debugger_exit, is_machine_failure
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
-from tamis.engine.worker.kept_scores import ScoreCollector
 from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
@@ -64,6 +64,7 @@ from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_piece
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sampling import SampleCollector, SamplePlan
+from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
@@ -97,7 +98,7 @@ class UnitRunner:
         self._ready: set[int] = set()
         self._passed: set[str] = set()  # labels of stages that have processed a document
         self._setup_s = 0.0  # of the unit that is being done
-        self._uses = Uses()  # of the unit that is being done
+        self._uses = StageUsage()  # of the unit that is being done
         self._sample_limits: SampleLimits | None = None  # of this unit
         self._sample_plan: SamplePlan | None = None
         self._first_threads = 0  # when the first unit began
@@ -118,7 +119,7 @@ class UnitRunner:
         base = os.path.join(self.config.staged, f"u{mark}")
         started_s, self._setup_s = time.perf_counter(), 0.0
         self._sample_limits = samples
-        self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
+        self._uses, self._first_threads = StageUsage(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.REWRITE else READING)
         try:
             report = self._run_mode(unit, mark, base, send, wait)
@@ -270,7 +271,7 @@ class UnitRunner:
         if self._sample_limits is not None:
             self._sample_plan = self._sample_plan or SamplePlan(self.job)
             samples = SampleCollector(self._sample_plan, self._sample_limits)
-        notes = Notes(rejections, self._uses, collector, aside, read, samples)
+        notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)
         else:
@@ -364,7 +365,16 @@ class UnitRunner:
         per_task = self.job.partitioning.files_per_partition if self.job.partitioning is not None else None
         if per_task and self.job.tasks_together > 1:
             contents.batches = [part for b in contents.batches for part in _by_files(b, unit, per_task)]
+        if self.job.user_stages():  # which may look at these
+            for batch in contents.batches:
+                _name_sources(batch, unit, self._dataset)
         return contents
+
+    @cached_property
+    def _dataset(self) -> str:
+        """The name of the input: the folder of its first file."""
+        first = next(iter(self.config.inputs), "")
+        return os.path.basename(os.path.dirname(first)).lower() or self.job.name
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
         """Return documents as the tasks that the reader emits.
@@ -569,6 +579,17 @@ def _documents(tasks: list[Task[Any]], job: Job, how: str = _WRITTEN) -> list[Do
             raise PipelineError(f"pipeline {job.name!r}: {type(task).__name__} cannot be {how}")
         documents.append(task)
     return documents
+
+
+def _name_sources(batch: DocumentBatch, unit: Unit, dataset: str) -> None:
+    """Set what users know of a task: its dataset, the files that its documents come from, and an id made of both."""
+    paths = {p.file: os.fsdecode(p.input_path) for p in unit.pieces}
+    files, offsets = batch.places()
+    sources = [paths[f] for f in np.unique(files).tolist() if f in paths] or list(dict.fromkeys(paths.values()))
+    group = FileGroupTask(dataset, sources)
+    batch.dataset_name = dataset
+    batch._metadata = {**batch._metadata, "source_files": sources}
+    batch.task_id = f"{group.task_id}.{int(offsets[0]) if len(offsets) else 0}"
 
 
 def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentBatch]:

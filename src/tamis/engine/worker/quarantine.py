@@ -14,7 +14,7 @@ from tamis import secrets
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Piece
+from tamis.engine.units import Piece
 from tamis.formats.base import RowsFault
 from tamis.stages.notes import InputNotes
 from tamis.stores.opening import open_input

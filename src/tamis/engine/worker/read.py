@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
+from tamis.engine.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.config import PlannedInputs
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, QuarantinedInput, damaged_rows

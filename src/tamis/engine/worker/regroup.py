@@ -21,7 +21,7 @@ import pyarrow as pa
 from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Regroup
+from tamis.engine.units import Regroup
 from tamis.engine.worker.config import OutputSpec
 from tamis.errors import InputChanged
 from tamis.formats import registry

@@ -164,9 +164,9 @@ class SampleCollector:
             rows = rest[:_COMPARED]
             differ = may_differ[rows]
             texts = _column(batch, self._field, rows, differ | needs_text)
-            befores = _texts_before(batch, self._field, rows, differ)
+            texts_before = _texts_before(batch, self._field, rows, differ)
             chosen: list[tuple[int, Outcome, bool]] = []
-            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, befores, strict=True)):
+            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, texts_before, strict=True)):
                 outcome = Outcome.CHANGED if before is not None and before != text else Outcome.KEPT
                 if has_text := text is not None and room[outcome] > 0 and int(keys[row]) <= limits[outcome]:
                     room[outcome] -= 1
@@ -175,7 +175,7 @@ class SampleCollector:
             facts = _facts_of(batch, rows[[i for i, _, _ in chosen]])
             for fact, (i, outcome, has_text) in zip(facts, chosen, strict=True):
                 is_shown = has_text and outcome is Outcome.CHANGED
-                before = self._without_secrets(befores[i] or "") if is_shown else None
+                before = self._without_secrets(texts_before[i] or "") if is_shown else None
                 self._add(fact, int(keys[rows[i]]), outcome, texts[i] if has_text else None, before, _NOTHING, [])
 
     def write(self, base: str) -> list[StagedFile]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tamis.engine.supervisor.units import Piece, PieceKind, Unit
+from tamis.engine.units import Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, QuarantinedInput
 from tamis.engine.worker.read import Contents, broken_tail

@@ -21,7 +21,7 @@ from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.units import Mode, Unit
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.config import OutputSpec

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tamis.errors import FormatError, optional
 from tamis.failures import is_memory_failure
-from tamis.formats.warc.records import MAX_HEADER_BYTES, MAX_HEADERS, header_pairs
+from tamis.formats.warc.records import MAX_HEADER_BYTES, MAX_HEADERS, headers_of
 
 MAX_CODINGS = 3
 _STEP_BYTES = 1 << 20
@@ -31,11 +31,10 @@ def http_body(block: bytes, max_bytes: int) -> tuple[int, dict[str, str], bytes]
     first, *lines = head.decode("utf-8", "replace").split("\n", MAX_HEADERS + 1)
     if len(lines) > MAX_HEADERS:
         raise FormatError(f"no HTTP response: it has more than {MAX_HEADERS:,} headers")
-    lines = [line.rstrip("\r") for line in lines]
     words = first.split(None, 2)
     if len(words) < 2 or not words[0].upper().startswith("HTTP/") or not _STATUS.fullmatch(words[1]):
         raise FormatError(f"no HTTP response: {first[:60]!r}")
-    headers = dict(header_pairs(lines))
+    headers = headers_of(lines)
     for coding in reversed(_codings(headers.get("transfer-encoding", ""), "transfer")):
         body = _unchunked(body) if coding == "chunked" else _decoded(body, coding, max_bytes)
     for coding in reversed(_codings(headers.get("content-encoding", ""), "content")):

@@ -29,6 +29,7 @@ from tamis.formats.warc.window import RECORD_BEGIN, Window
 MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 1000
 _VERSION = re.compile(rb"WARC/[0-9]{1,3}\.[0-9]{1,3}[ \t]*\r?\n")
+_BLANKS = (" ", "\t")
 _END_BYTES = 32  # after a block; two line ends are usual
 _READ_BYTES = 1 << 20
 _FAULT_BYTES = 4096  # that a fault counts as, in addition to what is read again
@@ -199,10 +200,10 @@ class WarcScanner:
                 f"the headers of the record do not end within {n_bytes:,} bytes{reason}",
                 is_cut=is_short and window.is_cut,
             )
-        lines = window.copy(start, end).rstrip(b"\r\n").split(b"\n", MAX_HEADERS + 1)
+        lines = window.copy(start, end).decode("utf-8", "replace").rstrip("\r\n").split("\n", MAX_HEADERS + 1)
         if len(lines) > MAX_HEADERS + 1:
             raise _Damage(f"the record has more than {MAX_HEADERS:,} headers")
-        return end - start, dict(header_pairs([line.decode("utf-8", "replace").rstrip("\r") for line in lines[1:]]))
+        return end - start, headers_of(lines[1:])
 
     def _check_end(self, n_all: int) -> None:
         """Raise _Damage unless the record of `n_all` bytes ends there, with its member complete if that ends, too."""
@@ -321,22 +322,26 @@ class WarcScanner:
         return offset is not None
 
 
-def header_pairs(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield names (in lower case) and values of header lines.
+def headers_of(lines: list[str]) -> dict[str, str]:
+    """Return the headers in these lines: names in lower case, of equal ones the last.
 
     A line that begins with a blank continues the one before it.
+
+    >>> headers_of(["A: x", "  y", "b:2", "B: 3"])
+    {'a': 'x y', 'b': '3'}
     """
-    name, value = "", ""
-    for line in lines:
-        if line[:1] in (" ", "\t") and name:
-            value += " " + line.strip()
-            continue
-        if name:
-            yield name, value
-        name, _, value = line.partition(":")
-        name, value = name.strip().lower(), value.strip()
-    if name:
-        yield name, value
+    if any(line[:1] in _BLANKS for line in lines):
+        whole: list[str] = []
+        for line in lines:
+            if line[:1] in (" ", "\t") and whole:
+                whole[-1] = f"{whole[-1].rstrip()} {line.strip()}"
+            else:
+                whole.append(line)
+        lines = whole
+    pairs = [line.partition(":") for line in lines]
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    headers.pop("", None)
+    return headers
 
 
 def _is_length(text: str) -> bool:

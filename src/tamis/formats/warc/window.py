@@ -6,7 +6,6 @@ requested bytes.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import deque
 from typing import BinaryIO
@@ -105,9 +104,11 @@ class Window:
 
     def fill(self, n_bytes: int) -> bool:
         """Return True if so many bytes are ahead, reading as far as that takes."""
-        while self.n_ahead < n_bytes and self.fault is None and not self._ended:
+        n_ahead = len(self._buffer) - self._cursor  # not by the property: this is called for every part of a record
+        while n_ahead < n_bytes and self.fault is None and not self._ended:
             self._read()
-        return self.n_ahead >= n_bytes
+            n_ahead = len(self._buffer) - self._cursor
+        return n_ahead >= n_bytes
 
     def advance(self, n_bytes: int) -> None:
         """Move over bytes that are ahead."""
@@ -122,7 +123,7 @@ class Window:
         return not n_bytes
 
     def pass_line_ends(self) -> None:
-        while self.fill(1):
+        while self.fill(1) and self._buffer[self._cursor] in b"\r\n":
             match = _LINE_ENDS.match(self._buffer, self._cursor)
             assert match is not None
             n_line_ends = match.end() - self._cursor
@@ -147,8 +148,9 @@ class Window:
     def record_boundary(self, end: int, start: int = 0) -> int | None:
         """Return how far ahead the first member begins whose content begins a record, between `start` and `end`."""
         self._settle()
+        here = self._buffer_position + self._cursor
         for position, _ in self._members:
-            ahead = position - self.position
+            ahead = position - here
             if ahead >= end:
                 return None
             if ahead > start and self._buffer.startswith(RECORD_BEGIN, self._cursor + ahead):
@@ -156,10 +158,13 @@ class Window:
         return None
 
     def has_member_start(self, ahead: int) -> bool:
-        position = self.position + ahead
-        return self._codec is not None and any(
-            start == position for start, _ in itertools.takewhile(lambda m: m[0] <= position, self._members)
-        )
+        if self._codec is None:
+            return False
+        position = self._buffer_position + self._cursor + ahead
+        for start, _ in self._members:
+            if start >= position:
+                return start == position
+        return False
 
     def is_fault_of_member(self, ahead: int) -> bool:
         """Return True if the fault is in the member that the byte before `ahead` is from."""
@@ -169,8 +174,9 @@ class Window:
         return member == self.fault_member and position < self.position + ahead
 
     def _settle(self) -> None:
-        while len(self._members) > 1 and self._members[1][0] <= self.position:
-            self._members.popleft()
+        members, position = self._members, self._buffer_position + self._cursor
+        while len(members) > 1 and members[1][0] <= position:
+            members.popleft()
 
     def _read(self) -> None:
         if self._cursor >= max(_READ_BYTES, len(self._buffer) // 2):

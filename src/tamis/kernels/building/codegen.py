@@ -47,6 +47,9 @@ class UnoptimizedLibrary(JITCodeLibrary):
                 linked.add(library)
                 self._final_module.link_in(library._get_module_for_linking(), preserve=True)
                 pending += reversed(library._linking_libraries)
+        # Twice, as code is that numba links from optimised functions: once alone costs kernels of text 3 % of their
+        # speed, twice takes a sixth of compiling.
+        self._optimize_final_module()
         self._optimize_final_module()
         self._final_module.verify()
         return str(self._final_module)

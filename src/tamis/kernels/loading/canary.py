@@ -21,7 +21,15 @@ _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 +
 def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
-    checks = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels, "tokens": _tokens}
+    checks = {
+        RECORDS: _records,
+        "text": _text,
+        "sketch": _sketch,
+        "pixels": _pixels,
+        "tokens": _tokens,
+        "substrings": _substrings,
+        "overlap": _overlap,
+    }
     got, expected = checks.get(group, lambda: ((), ()))()
     if got != expected:
         raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
@@ -106,3 +114,32 @@ def _byte_pairs(buf: np.ndarray[Any, Any]) -> Any:
     tables = BpeTables.make(np.array([0, 0, 1, 0, 0, 0]), classes, bytes_, merges, {b"the": 301, b" c": 305})
     segments = Segments(np.array([0]), np.array([14]), np.array([-1], np.int32))
     return BpeEncoder(tables).encode(buf, segments)[0].tolist()
+
+
+def _substrings() -> tuple[object, object]:
+    from tamis.kernels.substrings.classes import find_repeats
+    from tamis.kernels.substrings.selections import select
+
+    buf = np.frombuffer(b"the cat sat on the mat; and then " * 2 + b"the dog did what the cat sat on the mat", np.uint8)
+    found = select(buf, np.array([0]), np.array([buf.size]), 16)
+    place, first = found.position.astype(np.int64), found.position.astype(np.uint64)
+    count, bounds = np.ones(len(found), np.uint32), np.array([0, len(found)])
+    repeats = find_repeats(buf, place, found.low, found.high, first, count, bounds, 16)
+    n_windows = int((repeats.high - repeats.low + 1).sum())
+    return (found.position.tolist(), f"{found.key[0]:x}", n_windows), (
+        [6, 12, 19, 28, 30, 39, 45, 52, 61, 63, 66, 67, 74, 79, 83, 89],
+        *("f96cf9603889d8dd", 53),
+    )
+
+
+def _overlap() -> tuple[object, object]:
+    from tamis.kernels.overlap.folding import folding
+    from tamis.kernels.overlap.ngrams import Scanner, add_all, new_filter
+
+    text = "The cat\u2019s caf\u00e9: \u6f22\u5b57, on a mat".encode()
+    row = np.frombuffer(text, np.uint8), np.array([0]), np.array([len(text)])
+    totals, known = np.zeros((1, 2), np.int64), new_filter(20)
+    (every,) = Scanner(folding(), 3).scan(*row, totals)
+    add_all(every.hashes[::3], known)
+    passed = [w.field("token").tolist() for w in Scanner(folding(), 3, 0, known).scan(*row, totals)]
+    return (totals.tolist(), every.field("token_end").tolist(), passed), ([[9, 32]], [3, 4, 6, 7, 8, 9, 9], [[0, 3, 6]])

@@ -45,8 +45,8 @@ _HALVES = _ranges(
     "2e80-2fff 3005-3007 3021-302f 3031-3035 3038-30ff 31a0-31ff 3400-4dbf 4e00-a4cf f900-faff 1aff0-1b2ff 20000-3ffff"
 )
 _QUARTERS = _ranges("e00-109f 1780-17ff 1950-19df 1a20-1aaf a9e0-a9ff aa60-aadf")
-# Code points of blocks whose characters all stand for themselves, or for nothing: not asked one by one.
-_IDEOGRAPHS = _ranges("3400-4dbf 4e00-9ffc 20000-2a6dd 2a700-2f7ff 30000-323ff")
+# Blocks whose characters stand for themselves or for nothing: their normal forms are not asked for.
+_IDEOGRAPHS = _ranges("3400-4dbf 4e00-9fff 20000-3ffff")
 _LAST_ASKED = 0x20000
 _SKIPPED = frozenset(code for first, end in (*_INVISIBLE, *_MARKS) for code in range(first, end))
 
@@ -124,7 +124,8 @@ def folding() -> Folding:
             entries[code] = len(several) | SEVERAL << KIND_SHIFT | size << SIZE_SHIFT | len(kept) << N_SHIFT
             several += map(ord, kept)
     for first, end in _IDEOGRAPHS:
-        entries[first:end] = np.arange(first, end) | LETTER << KIND_SHIFT | HALF << SIZE_SHIFT
+        codes = np.flatnonzero([chr(code).isalnum() for code in range(first, end)]) + first
+        entries[codes] = codes | LETTER << KIND_SHIFT | HALF << SIZE_SHIFT
     for code in range(0x2F800, 0x2FA20):  # compatibility ideographs
         kept, _ = letters_of(chr(code))
         if len(kept) == 1:

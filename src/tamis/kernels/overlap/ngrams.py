@@ -383,7 +383,7 @@ def new_filter(n_ngrams: int) -> NDArray[np.uint64]:
 
 def add_all(hashes: NDArray[np.uint64], known: NDArray[np.uint64]) -> None:
     """Add n-grams to a filter."""
-    _add_all(hashes, known)
+    _add_all(np.ascontiguousarray(hashes), known)
 
 
 def match_all(

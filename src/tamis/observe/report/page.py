@@ -14,7 +14,9 @@ from tamis.observe.charts.style import CSS
 from tamis.observe.charts.svg import text
 from tamis.observe.charts.tables import alerts_table, events_table, nodes_table
 from tamis.observe.report import documents, parts, summary
+from tamis.observe.report.decontamination import decontamination
 from tamis.observe.report.facts import Facts
+from tamis.observe.report.passages import passages
 from tamis.observe.report.rules import rules_of_run, rules_section
 from tamis.observe.thumbnails import sheet
 
@@ -28,6 +30,8 @@ def render(facts: Facts) -> str:
         ("flow", "Flow", summary.flow(facts, rules) + _folded("The ledger: every stage", parts.documents(facts))),
         ("rules", "Rules", rules_section(facts, rules)),
         ("duplicates", "Duplicates", documents.duplicates(facts)),
+        ("passages", "Repeated passages", passages(facts)),
+        ("decontamination", "Decontamination", decontamination(facts.run_dir)),
         ("composition", "Composition", documents.composition(facts)),
         ("samples", "Samples", documents.samples(facts)),
         ("images", "Images", facts.thumbnails),

@@ -18,6 +18,7 @@ from tamis.sizes import format_size
 from tamis.tasks.lineage import NOTE_METRIC
 
 _MAX_ROWS = 200
+_MAX_TOKEN_ROWS = 12
 _RAW_CHARS = 200
 _NAME = 300
 _MEASURED = (
@@ -44,6 +45,7 @@ def documents(facts: Facts) -> str:
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
         counts = {m.removeprefix(NOTE_METRIC): n for m, n in sorted(book.metrics.items()) if m.startswith(NOTE_METRIC)}
         why += [f"{note}: {int(n):,}" for note, n in counts.items()]
+        why += [f"{name}: {int(n):,}" for name, n in _tokens(book.metrics)]
         why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.n_in), _n(book.n_out), _n(sum(book.losses.values())), bar(book.n_out / most, "k2")])
@@ -59,6 +61,12 @@ def documents(facts: Facts) -> str:
         notes += f'<p class="dim">Records of the input that are no documents: {text(reasons)}.</p>'
     html = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
     return f"<h3>The ledger</h3>{html}{notes}{skipped_files(facts)}"
+
+
+def _tokens(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the counts of tokens of a stage that made them: of all documents, then by language and source."""
+    parts = sorted(((k, n) for k, n in metrics.items() if k.startswith("tokens ")), key=lambda kn: (-kn[1], kn[0]))
+    return [("tokens", metrics["tokens"]), *parts[:_MAX_TOKEN_ROWS]] if "tokens" in metrics else []
 
 
 def skipped_files(facts: Facts) -> str:

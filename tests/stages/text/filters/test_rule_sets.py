@@ -311,7 +311,7 @@ def test_the_catalogue_has_every_filter_with_its_defaults() -> None:
     assert all(entry.about for entry in found.values())
 
 
-@pytest.mark.parametrize("name", ["gopher", "c4", "fineweb", "heuristic_english", "heuristic_non_english"])
+@pytest.mark.parametrize("name", ["gopher", "c4", "heuristic_english", "heuristic_non_english"])
 def test_each_set_is_a_recipe(name: str, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": i, "body": t}) + "\n" for i, t in enumerate(TEXTS)))
     changes = {"input": str(tmp_path / "in.jsonl"), "output": str(tmp_path / "out"), "text_field": "body"}

@@ -84,7 +84,7 @@ def test_types_decide_and_every_page_that_goes_has_a_rule(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "options", "why"),
     [
-        ("<p>" + "x" * 2000, {"max_bytes": 1800}, "2,003 characters, more than 1,800"),
+        ("<p>" + "x" * 2000, {"max_bytes": 1800}, "2,003 bytes, more than 1,800"),
         ("<div>" * 300, {"max_depth": 200}, "nested more than 200 deep"),
         ("<b>a</b>" * 300, {"max_tags": 200}, "more than 200 tags"),
     ],

@@ -232,6 +232,22 @@ def llama(folder: Path, seed: int = 0, kind: str = "Llama") -> Path:
     return folder
 
 
+def gemma(folder: Path, seed: int = 0) -> Path:
+    """Save the text encoder of EmbeddingGemma: Gemma 3 whose attention sees both sides."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    config = transformers.Gemma3TextConfig(
+        vocab_size=400, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, max_position_embeddings=128, use_bidirectional_attention=True,
+        bos_token_id=2, eos_token_id=3, pad_token_id=0,
+    )  # fmt: skip
+    transformers.Gemma3TextModel(config).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
 def adapter(folder: Path, base: Path, seed: int = 1) -> Path:
     import torch
     from safetensors.torch import load_file, save_file

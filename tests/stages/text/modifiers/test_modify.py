@@ -158,7 +158,6 @@ def test_an_empty_batch_and_an_absent_field() -> None:
         (("upper",), "expected DocumentModifier objects or functions"),
         ((Shout(), 5), "input_fields"),
         ((Shout(), ["a", "b"]), "2 entries for 1 modifiers"),
-        ((Shout(), [["a", "b"]], "c"), "reads one field"),
         ((join_title, [["title", "text"]]), "needs an output field"),
         (([len, len], "text", ["a", "b", "c"]), "output_fields"),
     ],

@@ -26,6 +26,7 @@ KINDS = {
     "gpt2": (patterns.GPT2, {}),
     "cl100k": (patterns.CL100K, {"ignore_merges": True}),
     "qwen2": (patterns.QWEN2, {"nfc": True}),
+    "qwen35": (patterns.QWEN35, {"nfc": True}),
     "o200k": (patterns.O200K, {}),
     "tekken": (patterns.TEKKEN, {"ignore_merges": True}),
     "digits": ("digits", {}),

@@ -19,7 +19,7 @@ from tamis.engine.run.budget.shares import BudgetShares
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.schema import StageDescription
 from tamis.engine.supervisor.state import Config
-from tamis.engine.supervisor.units import PieceKind
+from tamis.engine.units import PieceKind
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience, compared, models_of
 from tamis.forecast.prediction import Conditions, RunMeasurement

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tamis.engine.job import Job
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.engine.supervisor.devices import gpu_share
 from tamis.errors import BudgetError
 from tamis.memory.device_limits import CONTEXT_BYTES, LEAST_CONTEXT_BYTES
@@ -47,7 +47,7 @@ class GpuNeed:
     good_bytes: int
 
 
-def share_gpus(job: Job, settings: RunSettings, record: Record, is_remote: bool = False) -> GpuShares:
+def share_gpus(job: Job, settings: RunSettings, record: SettingsLog, is_remote: bool = False) -> GpuShares:
     """Divide the GPUs among the segments and record each share with its reason.
 
     Raise BudgetError if --gpu-memory, or what other processes leave of a device, is too little for one worker.
@@ -127,7 +127,7 @@ def _check_room(job: Job, limit_bytes: int) -> None:
             )
 
 
-def _note(record: Record, settings: RunSettings, job: Job, shares: GpuShares, memory: FreeDeviceMemory) -> None:
+def _note(record: SettingsLog, settings: RunSettings, job: Job, shares: GpuShares, memory: FreeDeviceMemory) -> None:
     total_bytes = memory.total_bytes
     if settings.gpu_memory is None and shares.limit_bytes:
         why = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.engine.run.settings import Record
+from tamis.engine.run.settings import SettingsLog
 from tamis.engine.schema import EventKind
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
@@ -61,8 +61,8 @@ class Outcome:
         self.largest_record = max(self.largest_record, int(data.get("largest_record") or 0))
         self.largest_peak = max(self.largest_peak, int(data.get("peak_bytes") or 0))
 
-    def note(self, record: Record, predictors: list[Predictor], counters: Mapping[str, int]) -> None:
-        """Record what the run changed by itself, with the figures that caused each change."""
+    def note(self, record: SettingsLog, predictors: list[Predictor], counters: Mapping[str, int]) -> None:
+        """SettingsLog what the run changed by itself, with the figures that caused each change."""
         for i, model in enumerate(predictors):
             a, b, c = model.coefficients
             record.note(

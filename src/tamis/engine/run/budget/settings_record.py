@@ -6,8 +6,7 @@ What the run changes by itself later is added at its end (outcome.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tamis.engine.job import Job
 from tamis.engine.run.budget.shares import (
@@ -19,9 +18,10 @@ from tamis.engine.run.budget.shares import (
     BudgetShares,
 )
 from tamis.engine.run.inputs import Inputs
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.engine.supervisor.state import MIN_CAP_BYTES, Config
 from tamis.engine.workers_interface import ServerMemory
+from tamis.forecast.prediction import Prediction
 from tamis.memory.budget import Budget, describe_limits
 from tamis.memory.machine import free_bytes
 from tamis.memory.predictor import Predictor
@@ -33,7 +33,7 @@ _BUDGET_BY = {"environment": "environment", "cgroup": "machine", "available": "m
 _ALLOCATOR = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 
 
-def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
+def note_budget(record: SettingsLog, budget: Budget, settings: RunSettings) -> None:
     by = _BUDGET_BY.get(budget.source) or settings.origin("memory")
     limits = describe_limits()
     names = ("mem_total_bytes", "mem_available_bytes", "cgroup_limits", "swap_total_bytes", "n_cores", "enforcement")
@@ -49,9 +49,9 @@ def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
 
 
 def note_shares(
-    record: Record, settings: RunSettings, shares: BudgetShares, config: Config, job: Job, server: ServerMemory
+    record: SettingsLog, settings: RunSettings, shares: BudgetShares, config: Config, job: Job, server: ServerMemory
 ) -> None:
-    """Record how the budget is divided.
+    """SettingsLog how the budget is divided.
 
     `server`: the measured memory of the forking server.
     """
@@ -103,7 +103,7 @@ def note_shares(
 
 
 def note_sizes(
-    record: Record, settings: RunSettings, inputs: Inputs, config: Config, n_segments: int, scratch: str
+    record: SettingsLog, settings: RunSettings, inputs: Inputs, config: Config, n_segments: int, scratch: str
 ) -> None:
     """Note the sizes of buffers and queues."""
     if settings.blocksize is not None:
@@ -167,7 +167,9 @@ def note_sizes(
     )
 
 
-def note_models(record: Record, predictors: Sequence[Predictor], from_profile: Sequence[bool], n_runs: int) -> None:
+def note_models(
+    record: SettingsLog, predictors: Sequence[Predictor], from_profile: Sequence[bool], n_runs: int
+) -> None:
     for i, (model, is_learned) in enumerate(zip(predictors, from_profile, strict=True)):
         a, b, c = model.coefficients
         record.note(
@@ -181,7 +183,7 @@ def note_models(record: Record, predictors: Sequence[Predictor], from_profile: S
         )
 
 
-def note_prediction(record: Record, prediction: Mapping[str, Any]) -> None:
+def note_prediction(record: SettingsLog, prediction: Prediction) -> None:
     peak = prediction["peak_bytes"]
     record.note(
         "predicted peak",

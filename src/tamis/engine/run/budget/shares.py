@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tamis.engine.job import Job
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.engine.supervisor.state import MIN_CAP_BYTES
 from tamis.engine.workers_interface import ServerMemory
 from tamis.errors import BudgetError
@@ -58,7 +58,7 @@ class BudgetShares:
 
 
 def share_budget(
-    budget_bytes: int, server: ServerMemory, settings: RunSettings, record: Record, job: Job
+    budget_bytes: int, server: ServerMemory, settings: RunSettings, record: SettingsLog, job: Job
 ) -> BudgetShares:
     """Divide the budget; raise BudgetError, naming the smallest budget that works, if this one does not."""
     caller = server.others_bytes

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tamis.engine.schema import CommitOrReplace, CommittedFile, FileKind, ReplaceRecord
-from tamis.engine.supervisor.units import Regroup, Rewrite
+from tamis.engine.units import Regroup, Rewrite
 
 _PLACE = re.compile(r"part-([0-9]+)-([0-9]+)")
 _MIN_DIGITS = 5

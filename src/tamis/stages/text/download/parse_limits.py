@@ -121,20 +121,24 @@ _WIKI_PAIRS = {"]]": "[[", "}}": "{{", "|}": "{|", "]": "["}
 _WIKI_FLAT = frozenset(["br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"])
 
 
-def check_html(html: str, limits: ParseLimits) -> int:
+def check_html(html: str | bytes, limits: ParseLimits) -> int:
     """Refuse a page that is nested too deeply or has too many tags; returns how many tags there are at most.
 
+    Bytes are UTF-8.
+
     >>> check_html("<p>a<br>b</p>", HTML_LIMITS)
-    2
+    3
     """
-    n_tags = html.count("<") - html.count("</")
-    # Else it can neither have too many nor be nested too deeply.
+    n_tags = html.count("<") if isinstance(html, str) else html.count(b"<")
+    if n_tags <= min(limits.max_tags, limits.max_depth):  # neither too many nor nested too deeply, end tags included
+        return n_tags
+    n_tags -= html.count("</") if isinstance(html, str) else html.count(b"</")
     if n_tags > limits.max_tags or (n_tags > limits.max_depth and _depth_bound(html) > limits.max_depth):
-        n_tags = _check(_html_tags(html), limits)
+        n_tags = _check(_html_tags(html if isinstance(html, str) else html.decode("utf-8", "replace")), limits)
     return n_tags
 
 
-def _depth_bound(html: str) -> int:
+def _depth_bound(html: str | bytes) -> int:
     """Return a depth that the nesting of a page does not exceed, several times faster than `_check` finds the depth.
 
     An end tag can only close a tag of its name, so no more are open at a time than the sum, over all names, of the
@@ -142,7 +146,7 @@ def _depth_bound(html: str) -> int:
     looks like a tag opens one, and an end tag closes none; nor does one with a long name.
     """
     name_ends, flat_codes = _tables()
-    page = html.encode("utf-8", "replace")
+    page = html.encode("utf-8", "replace") if isinstance(html, str) else html
     data = np.frombuffer(page + b">" * (_NAME_BYTES + 2), np.uint8)
     at = np.flatnonzero(data[: -_NAME_BYTES - 2] == ord("<")) + 1
     is_end = data[at] == ord("/")

@@ -5,5 +5,11 @@ from tamis.stages.text.embedders.base import (
     EmbeddingModelStage,
     SentenceTransformerEmbeddingModelStage,
 )
+from tamis.stages.text.embedders.vllm import VLLMEmbeddingModelStage
 
-__all__ = ["EmbeddingCreatorStage", "EmbeddingModelStage", "SentenceTransformerEmbeddingModelStage"]
+__all__ = [
+    "EmbeddingCreatorStage",
+    "EmbeddingModelStage",
+    "SentenceTransformerEmbeddingModelStage",
+    "VLLMEmbeddingModelStage",
+]

@@ -9,7 +9,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tamis.tasks import DocumentBatch
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 POOLINGS = {"mean_pooling": "mean", "last_token": "last", "cls_token": "first"}
 _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_lasttoken": "last"}
+_ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid")
 
 
 # What of from_pretrained is decided here: weights are safetensors of a folder that was looked at, in the precision that
@@ -99,7 +100,12 @@ class EmbeddingModelStage(ModelStage):
 
         settings = {"trust_remote_code": self.trust_remote_code, **self.transformers_init_kwargs}
         model = load(folder, "AutoModel", **settings)
-        return Embedder(Encoder(model, device, self._max_tokens, self.how(folder), self.autocast))
+        encoder = Encoder(model, device, self._max_tokens, self.how(folder), self.autocast)
+        return Embedder(encoder, self.layers(folder, device))
+
+    def layers(self, folder: folders.ModelFolder, device: TorchDevice) -> list[Any]:
+        """Return layers that follow the pooling."""
+        return []
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows], np.float32)}
@@ -142,19 +148,26 @@ class SentenceTransformerEmbeddingModelStage(EmbeddingModelStage):
     def how(self, folder: folders.ModelFolder) -> str:
         return pooling_of(folder.path)
 
+    def layers(self, folder: folders.ModelFolder, device: TorchDevice) -> list[Any]:
+        return dense_layers(folder.path, device.kind)
+
 
 class Embedder:
-    """The pooled states of an encoder, as vectors of length 1."""
+    """The pooled states of an encoder, after dense layers if the model has any, as vectors of length 1."""
 
-    def __init__(self, encoder: Any) -> None:
+    def __init__(self, encoder: Any, layers: Sequence[Any] = ()) -> None:
         self._encoder, self.packs, self.width, self.longest = encoder, encoder.packs, encoder.width, encoder.longest
+        self._layers = list(layers)
 
     def prepare(self, texts: Any, batch: Any) -> Any:
         return self._encoder.prepare(texts, batch)
 
     def __call__(self, prepared: Any) -> Any:
         with torch.inference_mode():
-            return torch.nn.functional.normalize(self._encoder.pooled(prepared), dim=-1)
+            vectors = self._encoder.pooled(prepared)
+            for layer in self._layers:
+                vectors = layer(vectors)
+            return torch.nn.functional.normalize(vectors, dim=-1)
 
 
 def pooling_of(path: Path) -> str:
@@ -179,9 +192,10 @@ def pooling_of(path: Path) -> str:
             "another model"
         )
     kinds = [name.rpartition(".")[2] for name in types]
-    if kinds[:2] != ["Transformer", "Pooling"] or any(k != "Normalize" for k in kinds[2:]):
+    if kinds[:2] != ["Transformer", "Pooling"] or any(k not in ("Dense", "Normalize") for k in kinds[2:]):
         raise UsageError(
-            f"model folder {path}: expected Transformer, Pooling and Normalize in modules.json, got {', '.join(kinds)}"
+            f"model folder {path}: expected Transformer, Pooling, Dense and Normalize in modules.json, got "
+            f"{', '.join(kinds)}"
         )
     modes = folders.read_json(path / str(modules[1]["path"]) / "config.json")
     chosen = [name for name in modes if name.startswith("pooling_mode") and modes[name] is True]
@@ -191,6 +205,37 @@ def pooling_of(path: Path) -> str:
             f"{', '.join(_MODES)}"
         )
     return _MODES[chosen[0]]
+
+
+def dense_layers(path: Path, device: str) -> list[Any]:
+    """Return the dense layers of a sentence-transformers folder, in order, on a device."""
+    from safetensors.torch import load_file
+
+    layers = []
+    for module in _read_list(path / "modules.json"):
+        if not str(module.get("type", "")).endswith(".Dense"):
+            continue
+        inside = path / str(module["path"])
+        if ".." in Path(str(module["path"])).parts or not inside.resolve().is_relative_to(path.resolve()):
+            raise UsageError(f"model folder {path}: modules.json names {module['path']}, which is not inside of it")
+        settings = folders.read_json(inside / "config.json")
+        name = str(settings.get("activation_function", "")).rpartition(".")[2]
+        if name not in _ACTIVATIONS:
+            raise UsageError(
+                f"model folder {path}: the activation {name or 'of a dense layer'} is not known; expected one of "
+                f"{', '.join(_ACTIVATIONS)}"
+            )
+        try:
+            weights = load_file(str(inside / "model.safetensors"))
+            weight, bias = weights["linear.weight"].float(), weights.get("linear.bias")
+        except (OSError, KeyError, ValueError) as exc:
+            raise UsageError(f"model folder {path}: a dense layer has no weights in {inside}: {exc}") from None
+        linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+        linear.weight = torch.nn.Parameter(weight, requires_grad=False)
+        if bias is not None:
+            linear.bias = torch.nn.Parameter(bias.float(), requires_grad=False)
+        layers.append(torch.nn.Sequential(linear, getattr(torch.nn, name)()).to(device).eval())
+    return layers
 
 
 def _read_list(path: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis import _deep_paths
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -18,11 +19,13 @@ from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
 from tamis.stages.text.filters.rule_set import RuleSet
 from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
+from tamis.stages.text.language_scores import DEFAULT, read_thresholds
 
 if TYPE_CHECKING:
     from tamis.stages.text.fasttext.model import FastTextModel
 
 
+_MAX_SHOWN = 20  # thresholds that a report shows one by one
 _PLAIN = re.compile(r"\[([0-9][0-9.e-]*), '([A-Za-z_-]*)'\]")
 
 
@@ -130,13 +133,16 @@ class FastTextLangId(_ModelFilter):
 
     Without `model_path` the installed language model is used; of each text the first `max_bytes` are read (see
     docs/guides/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn"
-    that label alone, in any case. A text without words that the model knows has "[0.0, 'unknown']".
+    that label alone, in any case. `min_scores`: a threshold for each language (of labels as the model has them, and
+    "default"), instead of one for all: a mapping, or a file of YAML or JSON. A text without words that the model knows
+    has "[0.0, 'unknown']".
     """
 
     model_path: str | None = None
     min_langid_score: float = 0.3
     lang: str | None = None
     max_bytes: int = MAX_BYTES
+    min_scores: Mapping[str, float] | str | None = None
     _name = "lang_id"
 
     def __post_init__(self) -> None:
@@ -144,6 +150,7 @@ class FastTextLangId(_ModelFilter):
             super().__post_init__()
         if not is_number(self.min_langid_score):
             raise UsageError(f"FastTextLangId: min_langid_score must be a number, got {self.min_langid_score!r}")
+        self._table = None if self.min_scores is None else read_thresholds(self.min_scores, type(self).__name__)
         self._detector = LanguageId(self.model_path, self.max_bytes)
 
     def model_file(self) -> str:
@@ -162,7 +169,13 @@ class FastTextLangId(_ModelFilter):
 
     def keep_document(self, score: Any) -> bool:
         value, label = self.parsed(score)
-        return self._matches(label) and value >= self.min_langid_score
+        return self._matches(label) and value >= self._threshold(label)
+
+    def _threshold(self, label: str) -> float:
+        """Return the score that a document of this language needs; more than any has for one that is not wanted."""
+        if self._table is None:
+            return self.min_langid_score
+        return self._table.get(label, self._table.get(DEFAULT, 2.0))
 
     def _matches(self, label: str) -> bool:
         if not self.lang:
@@ -189,19 +202,22 @@ class FastTextLangId(_ModelFilter):
         return list(map(_probability, scores))
 
     def thresholds(self) -> Mapping[str, Any]:
+        if self._table is not None:
+            return {"min_scores": self._table if len(self._table) <= _MAX_SHOWN else f"{len(self._table)} languages"}
         return {"min_langid_score": self.min_langid_score, "lang": self.lang}
 
     def bounds(self) -> tuple[str | None, str | None]:
         """Return the lower bound of documents in the requested language; only those are kept."""
-        return "min_langid_score", None
+        return ("min_langid_score", None) if self._table is None else (None, None)
 
 
 @dataclass(repr=False)
 class LanguageFilter(RuleSet):
     """Documents of one language, or those whose language is clear: a stage with one FastTextLangId.
 
-    `lang=None` keeps any language with a probability of at least `min_score`. `language_field` is a column for the
-    score and the language, as "[0.97, 'en']". See docs/guides/language-id.md for the model.
+    `lang=None` keeps any language with a probability of at least `min_score`, or of that in the table `min_scores`
+    (by label, with "default" for the others). `language_field` is a column for the score and the language, as
+    "[0.97, 'en']". See docs/guides/language-id.md for the model.
     """
 
     lang: str | None = None
@@ -211,9 +227,10 @@ class LanguageFilter(RuleSet):
     language_field: str | None = None
     text_field: str = "text"
     name: str = "language"
+    min_scores: Mapping[str, float] | str | None = None
 
     def filters(self) -> list[DocumentFilter]:
-        one = FastTextLangId(self.model_path, self.min_score, self.lang, self.max_bytes)
+        one = FastTextLangId(self.model_path, self.min_score, self.lang, self.max_bytes, self.min_scores)
         return [one.set_by(min_langid_score="min_score: {}")]
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
@@ -233,3 +250,6 @@ def _probability(score: Any) -> float | None:
         return float(str(score)[1:40].partition(",")[0])
     except ValueError:
         return None
+
+
+_deep_paths.register(__name__)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tamis import _deep_paths
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.fingerprints import of_file
@@ -180,3 +181,6 @@ class HistogramFilter(DocumentFilter):
 
     def thresholds(self) -> Mapping[str, Any]:
         return {"threshold": self.threshold, "lang": self.lang}
+
+
+_deep_paths.register(__name__)

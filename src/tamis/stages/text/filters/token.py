@@ -6,6 +6,7 @@ import math
 from dataclasses import InitVar, dataclass
 from typing import Any
 
+from tamis import _deep_paths
 from tamis.errors import UsageError
 from tamis.secrets import Secret
 from tamis.stages.text.filters.doc_filter import BoundedFilter
@@ -69,3 +70,6 @@ class TokenCountFilter(BoundedFilter):
         if self._loaded is None:
             self.load_tokenizer()
         return len(self._loaded.encode(text))
+
+
+_deep_paths.register(__name__)

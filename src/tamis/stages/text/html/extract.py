@@ -35,8 +35,8 @@ from tamis.tasks import TEXT, DocumentBatch
 _MARKUP = frozenset({"text/html", "application/xhtml+xml"})
 _PLAIN = frozenset({"text/plain"})
 _UNSURE = frozenset({"", "application/xml", "text/xml"})  # looked into: many servers send pages as these
-_LOOKS_LIKE_HTML = re.compile(r"<(?:!doctype\s+html|html|head|body|title|meta|div|p|a)\b", re.I)
-_LOOK_CHARS = 2000
+_LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|meta|div|p|a)\b", re.I)
+_LOOK_BYTES = 2000
 _RESILIPARSE_TAGS = 60_000
 NO_TEXT, NOT_HTML, NOT_PARSED = "html_without_text", "not_html", "html_not_parsed"
 
@@ -109,7 +109,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
                 outcome.put(i, known[i])
                 continue
             try:
-                outcome.put(i, self._text(contents[i].as_py(), types[i].as_py()))
+                outcome.put(i, self._text(contents[i].as_buffer().to_pybytes(), types[i].as_py()))
             except ParseRefused as exc:
                 outcome.refuse(i, f"page {urls[i].as_py()!r} is not parsed: {exc}")
         if cache is not None:
@@ -124,23 +124,19 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
             result = result.drop_columns([self.content_field])
         return result.filter(outcome.stays)
 
-    def _text(self, content: str, media: str | None) -> str | Drop:
+    def _text(self, content: bytes, media: str | None) -> str | Drop:
         """Return the text of a page, or the rule that drops it; raises ParseRefused for one beyond the limits."""
         media = media or ""
-        is_markup = media in _MARKUP or (
-            media in _UNSURE and _LOOKS_LIKE_HTML.search(content[:_LOOK_CHARS]) is not None
-        )
-        if not is_markup:
+        if media not in _MARKUP and not (media in _UNSURE and _LOOKS_LIKE_HTML.search(content, 0, _LOOK_BYTES)):
             if media not in _PLAIN and media != "":
                 return Drop(NOT_HTML)
-            return content if content.strip() else Drop(NO_TEXT)
+            return content.decode() if content.strip() else Drop(NO_TEXT)
         n_bytes = len(content)
         if n_bytes > self._limits.max_bytes:
-            raise ParseRefused(f"it has {n_bytes:,} characters, more than {self._limits.max_bytes:,}")
+            raise ParseRefused(f"it has {n_bytes:,} bytes, more than {self._limits.max_bytes:,}")
         n_tags = check_html(content, self._limits)
-        extract = self._extract
         try:
-            text = within_cpu_limit(lambda: extract(content), self._limits, n_bytes, n_tags)
+            text = within_cpu_limit(lambda: self._call(content), self._limits, n_bytes, n_tags)
         except ParseRefused:
             raise
         except Exception as exc:  # parsers raise what they like on pages that no browser would show
@@ -150,6 +146,11 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
             return Drop(NOT_PARSED)
         text = _valid(text)
         return text if text else Drop(NO_TEXT)
+
+    def _call(self, content: bytes) -> str | None:
+        of_bytes = getattr(self._extract, "of_bytes", None)
+        text: str | None = self._extract(content.decode()) if of_bytes is None else of_bytes(content)
+        return text
 
 
 class _Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamis import _deep_paths
 from tamis._lazy import pa, pc
 from tamis.errors import UsageError
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
@@ -19,3 +20,6 @@ class FastTextLabelModifier(ColumnModifier):
         for pattern in ("\n", "__label__"):
             texts = pc.replace_substring(texts, pattern=pattern, replacement=" ")
         return pc.binary_join_element_wise(pa.scalar(self.label, texts.type), texts, pa.scalar(" ", texts.type))
+
+
+_deep_paths.register(__name__)

@@ -21,10 +21,11 @@ _NAME = "modifier_fn"  # NeMo Curator's default, which is replaced by the names 
 class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Changes fields by a modifier, a function, or a list of them, one after the other.
 
-    `input_fields`: one field for all modifiers, a list with one field per modifier, or a list of lists: a function of
-    several fields gets them by name. `output_fields`: the fields of the results, one name or one per modifier (None: in
-    place, for modifiers with one input). A null stays null; a DocumentModifier changes texts only; a function gets any
-    value.
+    `input_fields`: one field for all modifiers, a list with one field per modifier, or a list of lists: a modifier or
+    function of several fields gets them by name.
+
+    `output_fields`: the fields of the results, one name or one per modifier (None: in place, for modifiers with one
+    input). A null stays null; a DocumentModifier changes texts only, if it has one field; a function gets any value.
     """
 
     modifier_fn: Modifier | list[Modifier]
@@ -44,9 +45,6 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
                 )
         inputs = _inputs(self.input_fields, len(modifiers))
         self._steps = list(zip(modifiers, inputs, _outputs(self.output_fields, inputs), strict=True))
-        for modifier, fields, _ in self._steps:
-            if isinstance(modifier, DocumentModifier) and len(fields) > 1:
-                raise UsageError(f"Modify: {modifier.name} reads one field, got {fields}; write a function for several")
         names = [m.name if isinstance(m, DocumentModifier) else getattr(m, "__name__", "function") for m in modifiers]
         if self.name == _NAME:
             self.name = names[0] if len(names) == 1 else "modifier_chain_of_" + "_".join(names)
@@ -83,7 +81,10 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
             return batch
         for modifier, fields, output in self._steps:
             if isinstance(modifier, DocumentModifier):
-                batch = _modify_texts(batch, modifier, fields[0], output)
+                if len(fields) == 1:
+                    batch = _modify_texts(batch, modifier, fields[0], output)
+                else:
+                    batch = _call(batch, modifier.modify_document, fields, output)
                 self._log_metrics(modifier.take_metrics())
             else:
                 batch = _call(batch, modifier, fields, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from tamis import _deep_paths
 from tamis._lazy import pa, pc
 from tamis.errors import UsageError
 from tamis.stages.text.modifiers.c4 import BoilerPlateStringModifier, C4LineCleaner
@@ -210,3 +211,6 @@ def _closing_marks(line: str, position: int) -> tuple[list[int], list[int]]:
 
 def _is_word(c: str) -> bool:
     return c == "_" or c.isalnum()
+
+
+_deep_paths.register(__name__)

@@ -8,6 +8,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Any, Literal
 
+from tamis import _deep_paths
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError, optional
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
@@ -154,3 +155,6 @@ def _settings_of(config: Any, parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _import_ftfy() -> Any:
     return optional("ftfy", "UnicodeReformatter", "text")
+
+
+_deep_paths.register(__name__)

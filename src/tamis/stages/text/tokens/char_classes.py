@@ -61,6 +61,15 @@ def library_classes() -> tuple[CharClasses, bool]:
     return paged(flags), long_s
 
 
+def with_marks(classes: CharClasses) -> CharClasses:
+    """Return classes in which marks are letters."""
+    from tamis.kernels.tokens import _pretokens as flags_of
+
+    mark = flags_of.BOTH | flags_of.OTHER
+    flags = np.where(classes.flags & mark == mark, flags_of.LETTER | flags_of.BOTH, classes.flags)
+    return classes._replace(flags=flags.astype(np.uint8))
+
+
 @lru_cache(maxsize=1)
 def may_not_be_nfc() -> CharClasses:
     """Return which code points may change, or change others, under NFC: such texts are normalized by the library.

@@ -18,6 +18,7 @@ _CASED = f"{_LEAD}{_CAPITALS}*{_SMALL}+%s|{_LEAD}{_CAPITALS}+{_SMALL}*%s"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K = rf"{_CONTRACTIONS}|{_LEAD}\p{{L}}+|\p{{N}}{{1,3}}|{_MARKS}[\r\n]*|{_WHITE}"
 QWEN2 = rf"{_CONTRACTIONS}|{_LEAD}\p{{L}}+|\p{{N}}|{_MARKS}[\r\n]*|{_WHITE}"
+QWEN35 = rf"{_CONTRACTIONS}|{_LEAD}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_WHITE}"
 O200K = _CASED % (_CONTRACTIONS + "?", _CONTRACTIONS + "?") + rf"|\p{{N}}{{1,3}}|{_MARKS}[\r\n/]*|{_WHITE}"
 TEKKEN = _CASED % ("", "") + rf"|\p{{N}}|{_MARKS}[\r\n/]*|{_WHITE}"
 # As tiktoken writes two of them. The second differs: white space at the end of a text is one word.
@@ -39,6 +40,7 @@ class Pattern:
     slash: bool = False
     end_first: bool = False
     digits_apart: bool = False
+    marks: bool = False  # marks are letters
 
     def numbers(self, long_s: bool) -> list[int]:
         """Return the numbers of `_pretokens`; `long_s`: the library counts it as a kind of s."""
@@ -53,6 +55,7 @@ PATTERNS = {
     CL100K: Pattern("cl100k", 1, 3, 2),
     TIKTOKEN_CL100K: Pattern("cl100k of tiktoken", 1, 3, 2, end_first=True),
     QWEN2: Pattern("Qwen 2", 1, 1, 2),
+    QWEN35: Pattern("Qwen 3.5", 1, 1, 2, marks=True),
     O200K: Pattern("o200k", 2, 3, 2, slash=True),
     TEKKEN: Pattern("Tekken", 2, 1, 0, slash=True),
 }

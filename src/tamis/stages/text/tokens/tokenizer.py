@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, optional
 from tamis.failures import is_memory_failure
-from tamis.stages.text.tokens.char_classes import FEATURE, library_classes, may_not_be_nfc
+from tamis.stages.text.tokens.char_classes import FEATURE, library_classes, may_not_be_nfc, with_marks
 from tamis.stages.text.tokens.vocabulary import NotUnderstood, Vocabulary, read_json, read_tiktoken
 
 if TYPE_CHECKING:
@@ -32,6 +32,19 @@ class TokenLists(NamedTuple):
 
     ids: Array
     offsets: Array
+
+
+def with_ends(lists: TokenLists, end: int) -> TokenLists:
+    """Return the same lists with one more id at the end of each."""
+    ids, offsets = lists
+    n_rows = len(offsets) - 1
+    longer = np.empty(len(ids) + n_rows, np.int32)
+    is_end = np.zeros(len(longer), bool)
+    new = offsets + np.arange(n_rows + 1)
+    is_end[new[1:] - 1] = True
+    longer[is_end] = end
+    longer[~is_end] = ids
+    return TokenLists(longer, new)
 
 
 class ByteLevelTokenizer:
@@ -53,7 +66,7 @@ class ByteLevelTokenizer:
             )
         self._tables: BpeTables = BpeTables.make(
             np.array(vocabulary.pattern.numbers(long_s), np.int64),
-            classes,
+            with_marks(classes) if vocabulary.pattern.marks else classes,
             np.array(vocabulary.byte_ids, np.int32),
             vocabulary.merges,
             vocabulary.tokens,
@@ -116,7 +129,7 @@ class ByteLevelTokenizer:
         if not which.size:
             return data, segments
         texts = [
-            np.frombuffer(self._nfc(bytes(data[a:b]).decode()).encode(), np.uint8)
+            np.frombuffer(self._nfc(bytes(data[a:b]).decode("utf-8", "replace")).encode(), np.uint8)
             for a, b in zip(segments.starts[which].tolist(), segments.ends[which].tolist(), strict=True)
         ]
         sizes = np.array([text.size for text in texts], np.int64)
@@ -190,6 +203,14 @@ class Tokenizer:
         except KeyError:
             known = ", ".join(sorted(name for name in self._special if name)[:10]) or "none"
             raise UsageError(f"tokenizer {self.name}: {content!r} is no special token of it; it has {known}") from None
+
+
+def kernel_of(text: str | bytes) -> ByteLevelTokenizer | None:
+    """Return a tokenizer from the contents of a tokenizer.json if kernels can encode its texts, else None."""
+    try:
+        return ByteLevelTokenizer(read_json(text))
+    except NotUnderstood:
+        return None
 
 
 def of_json(text: str | bytes) -> tuple[ByteLevelTokenizer | LibraryTokenizer, str]:

@@ -42,7 +42,7 @@ def vllm_settings(stage: str, fp8: bool, disable_mmcache: bool, given: Mapping[s
     return settings
 
 
-def _engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
+def make_engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
     """Create vLLM's LLM for the model's folder; settings of the user take precedence."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # read when it is imported
     import vllm  # type: ignore[import-not-found,unused-ignore]
@@ -65,7 +65,7 @@ class VllmCaptioner:
     """Like Captioner: images in the order of time, then the question."""
 
     def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
-        self._model = _engine(folder, {"limit_mm_per_prompt": {"image": _MOST_IMAGES}, **settings})
+        self._model = make_engine(folder, {"limit_mm_per_prompt": {"image": _MOST_IMAGES}, **settings})
         self._sampling = _sampling(max_tokens)
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
@@ -87,7 +87,7 @@ class VllmWriter:
     """A text model: prompts in, answers out."""
 
     def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
-        self._model, self._sampling = _engine(folder, settings), _sampling(max_tokens)
+        self._model, self._sampling = make_engine(folder, settings), _sampling(max_tokens)
 
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
         return [

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tamis import _deep_paths
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError, optional
 from tamis.stages.fingerprints import of_file
@@ -308,3 +309,6 @@ def n_alphabetic(text: str) -> int:
     letters = "".join(_RUNS.findall(text))
     n_letters = len(letters) if letters.isalpha() else sum(map(str.isalpha, letters))
     return n_letters + len(_OTHER.findall(text))
+
+
+_deep_paths.register(__name__)

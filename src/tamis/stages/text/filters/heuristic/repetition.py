@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from tamis import _deep_paths
 from tamis.errors import UsageError
 from tamis.stages.text.filters.doc_filter import KernelFilter
 from tamis.stages.text.filters.words import WordsFilter, is_segmented
@@ -132,3 +133,6 @@ class RepeatingDuplicateNGramsFilter(_NGrams):
             seen.add(gram)
             n_covered = max(n_covered - 1, 0)
         return n_chars / len(text)
+
+
+_deep_paths.register(__name__)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
-from tamis.errors import UsageError, check_choice
+from tamis.errors import UsageError, check_choice, optional
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import rows_options
 from tamis.stages.text.io.writer.base import BaseWriter
@@ -51,11 +51,27 @@ class FileWriter(Writer):
         """Write a batch now, completely or not at all, next to existing files; a run writes and commits by itself."""
         if not isinstance(task, DocumentBatch):
             raise UsageError(f"{self.name}: process() writes documents (DocumentBatch), got {type(task).__name__}")
-        return self._batch_writer().process(task)
+        writer = self._batch_writer()
+        writer.write_data = self.write_data  # type: ignore[method-assign]  # which a subclass may have
+        return writer.process(task)
 
     def write_data(self, task: DocumentBatch, file_path: str) -> None:
         """Write a batch to exactly this file."""
+        os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
         self._batch_writer().write_data(task, file_path)
+
+    def get_file_extension(self) -> str:
+        return self.file_extension
+
+    @property
+    def fs(self) -> Any:
+        """The file system of `path` (fsspec), for writers of a user's own."""
+        fsspec: Any = optional("fsspec", f"{self.name}.fs", "fsspec")
+        return fsspec.core.url_to_fs(self.path)[0]
+
+    @property
+    def _fs_path(self) -> str:
+        return self.path.removeprefix("s3://")
 
     def _batch_writer(self) -> _BatchWriter:
         mode = "ignore" if self.mode == "overwrite" else self.mode

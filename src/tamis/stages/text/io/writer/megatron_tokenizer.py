@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, BinaryIO
+from itertools import chain
+from typing import Any, BinaryIO, ClassVar
 
 from tamis import files
-from tamis._lazy import np, pa
+from tamis._lazy import np
 from tamis.errors import UsageError, check_choice
 from tamis.formats.megatron.index import token_type, write_index
 from tamis.secrets import Secret
@@ -21,6 +22,7 @@ from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.io.writer.utils import batched
 from tamis.stages.text.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
+from tamis.stages.text.tokens.tokenizer import ByteLevelTokenizer, TokenLists
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")
@@ -41,6 +43,7 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     transformers_init_kwargs: Mapping[str, Any] = field(default_factory=dict)
     name: str = "megatron_tokenize"
 
+    kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
     columns_in = ("text_field",)
     columns_out = (TOKENS,)
 
@@ -53,6 +56,8 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"{self.name}: local_files_only cannot be passed in transformers_init_kwargs")
         self._token = None if hf_token is None else Secret(hf_token)
         self._tokenizer: Any = None
+        self._known: ByteLevelTokenizer | None = None
+        self._is_compared = False
 
     def model_files(self) -> str:
         settings = {"cache_dir": self.cache_dir, **self.transformers_init_kwargs}
@@ -65,24 +70,60 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def setup(self, worker_metadata: Any = None) -> None:
         """Load the tokenizer in a worker, from the local cache."""
         self._tokenizer = self._from_pretrained(local_files_only=True)
+        self._kernel()
 
     def teardown(self) -> None:
-        self._tokenizer = None
+        self._tokenizer = self._known = None
+        self._is_compared = False
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        from tamis.formats.megatron.format import token_column
+        from tamis.formats.tokens.format import token_column
 
-        parts, n_tokens = [], 0
-        for texts in batched(task.texts(self.text_field).to_pylist(), self.tokenization_batch_size):
-            try:
-                part = token_column(self.tokens([text or "" for text in texts]), self.dtype)
-            except OverflowError as exc:
-                raise UsageError(f"{self.name}: {exc}; the tokenizer reports a smaller vocabulary") from None
-            parts.append(part)
-            n_tokens += len(part.flatten())
-        self._log_metrics({"tokens": n_tokens})
-        kind = pa.large_list(pa.from_numpy_dtype(self.dtype))
-        return task.with_column(TOKENS, pa.concat_arrays(parts) if parts else pa.array([], kind))
+        ids, offsets = self._encoded(task)
+        self._log_metrics({"tokens": len(ids)})
+        try:
+            return task.with_column(TOKENS, token_column(ids, offsets, self.dtype))
+        except OverflowError as exc:
+            raise UsageError(f"{self.name}: {exc}; the tokenizer reports a smaller vocabulary") from None
+
+    def _encoded(self, task: DocumentBatch) -> TokenLists:
+        """Return the token ids of the documents: from kernels where these know the tokenizer, else from itself."""
+        from tamis.stages.text.tokens.tokenizer import with_ends
+
+        texts = task.texts(self.text_field)
+        if (kernel := self._kernel()) is not None:
+            found = kernel.encode(texts)
+            return found if self._end is None else with_ends(found, self._end)
+        lists: list[list[int]] = []
+        for some in batched(texts.to_pylist(), self.tokenization_batch_size):
+            lists += self.tokens([text or "" for text in some])
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return TokenLists(np.fromiter(chain.from_iterable(lists), np.int64, int(offsets[-1])), offsets)
+
+    @property
+    def _end(self) -> int | None:
+        """The token that is appended to each document, if one is."""
+        if not self.append_eod:
+            return None
+        if self.tokenizer.eos_token_id is None:
+            raise UsageError(
+                f"{self.name}: append_eod, but the tokenizer {self.model_identifier} has no end-of-sequence token"
+            )
+        return int(self.tokenizer.eos_token_id)
+
+    def _kernel(self) -> ByteLevelTokenizer | None:
+        """Return kernels that encode as the tokenizer does, if it is one of the library that they know."""
+        if not self._is_compared:
+            self._is_compared = True
+            own = getattr(self.tokenizer, "backend_tokenizer", None)
+            # Special tokens in texts are read as text if the tokenizer was told to split them.
+            is_plain = not getattr(self.tokenizer, "split_special_tokens", False)
+            if own is not None and is_plain and type(self.tokenizer).__module__.startswith("transformers."):
+                from tamis.stages.text.tokens.tokenizer import kernel_of
+
+                self._known = kernel_of(own.to_str())
+        return self._known
 
     def tokens(self, texts: list[str]) -> list[list[int]]:
         """Return the token ids of each text, with the end-of-sequence token if that is appended."""
@@ -94,14 +135,8 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             return_attention_mask=False,
             return_token_type_ids=False,
         )
-        if not self.append_eod:
-            return list(encoded["input_ids"])
-        eod = self.tokenizer.eos_token_id
-        if eod is None:
-            raise UsageError(
-                f"{self.name}: append_eod, but the tokenizer {self.model_identifier} has no end-of-sequence token"
-            )
-        return [[*ids, eod] for ids in encoded["input_ids"]]
+        end = [] if self._end is None else [self._end]
+        return [[*ids, *end] for ids in encoded["input_ids"]]
 
     @property
     def tokenizer(self) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import UsageError
-from tamis.forecast import profiles
+from tamis.forecast import machine_profiles
 from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.memory.predictor import MIB, Predictor
 
@@ -21,7 +21,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def file_of(key):
-    return profiles.profile_dir() / f"{profiles.machine_id()}-{key}.json"
+    return machine_profiles.profile_dir() / f"{machine_profiles.machine_id()}-{key}.json"
 
 
 @pytest.mark.parametrize(
@@ -37,16 +37,16 @@ def test_folder_follows_the_environment(environ, folder, monkeypatch):
     monkeypatch.delenv("TAMIS_CACHE_DIR")
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert profiles.profile_dir() == Path(folder)
+    assert machine_profiles.profile_dir() == Path(folder)
 
 
 def test_saved_numbers_come_back():
     model = Predictor()
     model.observe(MIB, 100, 8 * MIB)
-    assert profiles.load("abc") is None
-    assert profiles.save("abc", model.to_dict()) is True
-    assert profiles.load("abc") == model.to_dict()
-    assert os.listdir(profiles.profile_dir()) == [f"{profiles.machine_id()}-abc.json"]
+    assert machine_profiles.load("abc") is None
+    assert machine_profiles.save("abc", model.to_dict()) is True
+    assert machine_profiles.load("abc") == model.to_dict()
+    assert os.listdir(machine_profiles.profile_dir()) == [f"{machine_profiles.machine_id()}-abc.json"]
 
 
 @pytest.mark.parametrize(
@@ -68,38 +68,38 @@ def test_damaged_files_are_ignored_and_replaced(content):
     path = file_of("k")
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    assert profiles.load("k") is None
-    assert profiles.save("k", {"a": 1}) is True
-    assert profiles.load("k") == {"a": 1}
+    assert machine_profiles.load("k") is None
+    assert machine_profiles.save("k", {"a": 1}) is True
+    assert machine_profiles.load("k") == {"a": 1}
 
 
 def test_unwritable_folder_gives_false(tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    assert profiles.save("k", {"a": 1}) is False
-    assert profiles.list_profiles() == []
+    assert machine_profiles.save("k", {"a": 1}) is False
+    assert machine_profiles.list_profiles() == []
 
 
 @pytest.mark.parametrize("numbers", [{"a": float("nan")}, {"a": object()}, {"a": "x" * 1_000_001}])
 def test_what_could_not_be_read_back_is_not_written(numbers):
-    profiles.save("k", {"a": 1})
-    assert profiles.save("k", numbers) is False
-    assert profiles.load("k") == {"a": 1}
+    machine_profiles.save("k", {"a": 1})
+    assert machine_profiles.save("k", numbers) is False
+    assert machine_profiles.load("k") == {"a": 1}
 
 
 @pytest.mark.parametrize("key", ["", "../x", "a/b", ".hidden", "x" * 101])
 def test_keys_that_could_leave_the_folder_are_refused(key):
     with pytest.raises(ValueError, match="profile key"):
-        profiles.load(key)
+        machine_profiles.load(key)
 
 
 def test_list_shows_profiles_and_nothing_else():
-    profiles.save("b", {})
-    profiles.save("a", {"x": 1})
-    folder = profiles.profile_dir()
+    machine_profiles.save("b", {})
+    machine_profiles.save("a", {"x": 1})
+    folder = machine_profiles.profile_dir()
     (folder / "000000000000-a.json").write_text(json.dumps({}))
     (folder / "notes.txt").write_text("")
-    here = profiles.machine_id()
-    assert sorted((p.key, p.machine == here, p.is_this_machine) for p in profiles.list_profiles()) == [
+    here = machine_profiles.machine_id()
+    assert sorted((p.key, p.machine == here, p.is_this_machine) for p in machine_profiles.list_profiles()) == [
         ("a", False, False),
         ("a", True, True),
         ("b", True, True),
@@ -114,21 +114,21 @@ def numbers(name="gopher"):
 
 
 def test_a_profile_is_found_by_key_beginning_or_name():
-    profiles.save("abc1", numbers("first"))
-    profiles.save("abd2", numbers("second"))
-    assert profiles.find("abc1").name == "first"
-    assert profiles.find("abd").key == "abd2"
-    assert profiles.find("second").key == "abd2"
+    machine_profiles.save("abc1", numbers("first"))
+    machine_profiles.save("abd2", numbers("second"))
+    assert machine_profiles.find("abc1").name == "first"
+    assert machine_profiles.find("abd").key == "abd2"
+    assert machine_profiles.find("second").key == "abd2"
     with pytest.raises(UsageError, match="'ab' means 2 profiles"):
-        profiles.find("ab")
+        machine_profiles.find("ab")
     with pytest.raises(UsageError, match="no profile 'zzz' for this machine"):
-        profiles.find("zzz")
+        machine_profiles.find("zzz")
     with pytest.raises(UsageError, match="no profile ''"):
-        profiles.find("")
+        machine_profiles.find("")
 
 
 def test_a_damaged_profile_that_is_asked_for_is_named():
-    profiles.save("abc", numbers())
+    machine_profiles.save("abc", numbers())
     file_of("abc").write_bytes(b"{")
     with pytest.raises(UsageError, match="is damaged"):
-        profiles.find("abc")
+        machine_profiles.find("abc")

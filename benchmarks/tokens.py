@@ -1,0 +1,214 @@
+"""Token ids: MB/s beside the libraries `tokenizers` and `tiktoken`, on the same text, in one run.
+
+`make bench-tokens`, or `python benchmarks/tokens.py [--quick]`.
+
+Documents are those of data.py. Vocabularies of 32k, 128k and 200k tokens are trained on a quarter of them by the
+library, with the expressions of GPT-2, Llama 3, Qwen 2 and o200k. Each is encoded by the kernels (half of the
+documents), and by the library with one thread, with all, and by tiktoken (2 MB): best of three rounds that take turns.
+MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB are compared. Then
+`tamis tokenize` runs as users run it, on the documents once and ten times over: its peak and its speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import numpy as np
+import pyarrow as pa
+
+import data
+from figures import ROWS, exit_code, note, table, write_page
+from measuring import TAMIS, measure
+from tamis.stages.text.tokens import patterns
+from tamis.stages.text.tokens.tokenizer import of_json
+from tamis.stages.text.tokens.vocabulary import byte_chars
+
+PAGE = "benchmarks-tokens.md"
+KINDS = (
+    ("GPT-2", patterns.GPT2, 32_000, {}),
+    ("Llama 3", patterns.CL100K, 128_000, {"ignore_merges": True}),
+    ("Qwen 2", patterns.QWEN2, 128_000, {"nfc": True}),
+    ("o200k", patterns.O200K, 200_000, {}),
+)
+SPECIAL = "<|endoftext|>"
+SAMPLE_BYTES = 2_000_000  # of the libraries, which take minutes for all documents
+GOAL = 10.0  # times the library's speed on a core
+AIM_MB_S = 100.0
+
+
+def documents() -> list[str]:
+    return [json.loads(line)["text"] for part in data.base() for line in part.read_bytes().splitlines()]
+
+
+def batches(texts: list[str], n_bytes: int = 8 << 20) -> list[pa.Array]:
+    """Arrow columns of some MB, as stages get them."""
+    found: list[pa.Array] = []
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        part.append(text)
+        size += len(text.encode())
+        if size >= n_bytes:
+            found.append(pa.array(part, pa.large_string()))
+            part, size = [], 0
+    return [*found, pa.array(part, pa.large_string())]
+
+
+def trained(texts: list[str], expression: str, size: int, options: dict[str, Any]) -> Any:
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE(ignore_merges=options.get("ignore_merges", False)))
+    split = pre_tokenizers.Split(Regex(expression), "isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    if options.get("nfc"):
+        made.normalizer = normalizers.NFC()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=alphabet, special_tokens=[SPECIAL], show_progress=False
+    )
+    made.train_from_iterator(texts, trainer)
+    return made
+
+
+def tiktoken_of(library: Any, expression: str) -> Any:
+    """Return tiktoken's encoding of the same tokens, ranked by their ids: its speed, not its ids, is comparable."""
+    import tiktoken
+
+    byte_of = {ord(char): byte for byte, char in enumerate(byte_chars())}
+    tokens = sorted((i, t) for t, i in library.get_vocab(with_added_tokens=False).items() if t != SPECIAL)
+    ranks = {bytes(byte_of[ord(c)] for c in token): rank for rank, (_, token) in enumerate(tokens)}
+    return tiktoken.Encoding("bench", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
+
+
+def speeds(parts: dict[str, tuple[float, Callable[[], Any], bool]], rounds: int) -> dict[str, float]:
+    """Return MB/s by name, the best of some rounds in which the parts take turns. A part: (MB, call, by the clock)."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, (mb, call, by_clock) in parts.items():
+            clock = time.perf_counter if by_clock else time.process_time
+            began = clock()
+            call()
+            best[name] = max(best.get(name, 0.0), mb / (clock() - began))
+    return best
+
+
+def kernels(own: Any, columns: list[pa.Array]) -> None:
+    for column in columns:
+        own.encode(column)
+
+
+def by_library(library: Any, texts: list[str], in_parallel: str) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = in_parallel
+    library.encode_batch_fast(texts, add_special_tokens=False)
+
+
+def by_tiktoken(encoding: Any, texts: list[str]) -> None:
+    for text in texts:
+        encoding.encode_ordinary(text)
+
+
+def compare(quick: bool) -> None:
+    texts = documents()
+    columns = batches(texts[: len(texts) // 8] if quick else texts[::2])
+    mb = sum(column.nbytes for column in columns) / 1e6
+    some, size = [], 0
+    for text in texts[::3]:
+        some.append(text)
+        size += len(text.encode())
+        if size >= (SAMPLE_BYTES // 8 if quick else SAMPLE_BYTES):
+            break
+    some_mb = size / 1e6
+    for name, expression, vocabulary, options in KINDS:
+        library = trained(texts[:2000] if quick else texts[::4], expression, vocabulary, options)
+        own, reason = of_json(library.to_str())
+        assert not reason, reason
+        other = tiktoken_of(library, expression)
+
+        found = speeds(
+            {
+                "kernels": (mb, partial(kernels, own, columns), False),
+                "library": (some_mb, partial(by_library, library, some, "false"), False),
+                "library, all": (some_mb, partial(by_library, library, some, "true"), True),
+                "tiktoken": (some_mb, partial(by_tiktoken, other, some), False),
+            },
+            1 if quick else 3,
+        )
+        what = f"{name}, {library.get_vocab_size():,} tokens"
+        note("speed", f"{what}: kernels, one core", f"{found['kernels']:.0f} MB/s", found["kernels"] >= AIM_MB_S)
+        note("speed", f"{what}: tokenizers, one thread", f"{found['library']:.1f} MB/s")
+        note("speed", f"{what}: tokenizers, {os.cpu_count()} threads, clock", f"{found['library, all']:.1f} MB/s")
+        note("speed", f"{what}: tiktoken, one thread", f"{found['tiktoken']:.1f} MB/s")
+        times = found["kernels"] / found["library"]
+        note("speed", f"{what}: kernels against tokenizers, per core", f"{times:.0f} times", times >= GOAL)
+        n_different = different(own, library, some)
+        note("equality", f"{what}: documents with other ids, of {len(some):,}", f"{n_different}", n_different == 0)
+        del library, own, other
+
+
+def different(own: Any, library: Any, texts: list[str]) -> int:
+    found = own.encode(pa.array(texts, pa.large_string()))
+    expected = library.encode_batch_fast(texts, add_special_tokens=False)
+    return sum(
+        not np.array_equal(found.ids[a:b], one.ids)
+        for a, b, one in zip(found.offsets[:-1], found.offsets[1:], expected, strict=True)
+    )
+
+
+def command(quick: bool) -> None:
+    work = data.HERE.parent / "bench-data/tokens"
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "tok").mkdir(parents=True)
+    texts = documents()
+    library = trained(texts[:4000], patterns.CL100K, 32_000 if quick else 128_000, {})
+    library.save(str(work / "tok/tokenizer.json"))
+    (work / "tok/tokenizer_config.json").write_text(json.dumps({"eos_token": SPECIAL}))
+    for copies in (1,) if quick else (1, 10):
+        (work / f"in{copies}").mkdir()
+        for k in range(copies):
+            for part in data.base():
+                os.link(part, work / f"in{copies}" / f"{k}-{part.name}")
+        n_bytes = sum(p.stat().st_size for p in (work / f"in{copies}").iterdir())
+        for what, options in (
+            ("npy", ["--format", "npy"]),
+            ("sequences of 4,096, shuffled", ["--format", "npy", "--sequence-length", "4096", "--shuffle", "1"]),
+        ):
+            out = work / "out"
+            shutil.rmtree(out, ignore_errors=True)
+            command = [TAMIS, "tokenize", str(work / f"in{copies}"), str(out), "--tokenizer", str(work / "tok")]
+            run = measure([*command, "--memory", "512MB", "--workers", "2", "--json", *options])
+            assert run["rc"] == 0, run["said"]
+            title = f"tamis tokenize, {n_bytes / 1e6:,.0f} MB of JSONL, {what}"
+            speed = n_bytes / 1e6 / run["wall_s"]
+            note("command", f"{title}: wall time", f"{run['wall_s']:.1f} s, {speed:.0f} MB/s")
+            peak_mb = run["peak_pss_mb"]
+            note("command", f"{title}: peak PSS, budget 512 MB", f"{peak_mb:.0f} MB", peak_mb <= 512)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less text and one round; writes no page")
+    given = parser.parse_args()
+    compare(given.quick)
+    command(given.quick)
+    if not given.quick:
+        about = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].split("\n")
+        head = ["# Figures of tokenizing", "", f"Written by `make bench-tokens`, on {os.cpu_count()} cores.", ""]
+        write_page(PAGE, [*head, *about, "", *table(ROWS)])
+    return exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

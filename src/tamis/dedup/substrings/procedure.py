@@ -1,0 +1,97 @@
+"""The passes of substring deduplication.
+
+keys-0          over the input: what the windows of each text select
+decision-0      selections with equal k-grams are grouped, and most groups decided
+texts           over the input: the texts of the candidates that are not decided
+decision-texts  these are compared, and everything is written down
+removal         over the input: repeated passages are cut out
+
+The selections are deleted once they are grouped, before texts of candidates are written: they are most of the scratch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from tamis.dedup.key_comparison import KeyComparison, run_key_pass
+from tamis.dedup.solver_task import CompareWindows, GroupSelections
+from tamis.dedup.state import LinkedPass, SolverRoom, Summary
+from tamis.dedup.substrings.stages import CandidateContexts, WindowSelections
+from tamis.engine.run.output.directory import RunDir
+from tamis.errors import WorkerError
+
+if TYPE_CHECKING:
+    from tamis.dedup.workflow import Workflow
+
+_SELECTIONS = "keys-0"
+
+
+class SubstringComparison(KeyComparison):
+    """Finds repeated passages. Passes and steps that finished before a kill are not repeated."""
+
+    def plan(self, workflow: Workflow, n_key_passes: int | None = None) -> list[str]:
+        labels = [_SELECTIONS, "decision-0", "texts", "decision-texts"]
+        return labels + (["removal"] if workflow.passes.writer is not None else [])
+
+    def decide(self, workflow: Workflow) -> Summary:
+        state = workflow.work.state
+        if not state.summary.exists():
+            workflow.clear_duplicates()
+            self._forget_other_memory(workflow)
+            if not state.linked(0).exists():
+                self._group(workflow)
+            self._drop_selections(workflow)
+            self._compare(workflow)
+        workflow.measure_scratch()
+        summary = state.summary.read()
+        if summary is None:
+            raise WorkerError("the deciding process ended without a result; run the same command again")
+        return summary
+
+    def _forget_other_memory(self, workflow: Workflow) -> None:
+        """Discard earlier decisions if the memory has changed: their files are cut for the memory of that time."""
+        work, room = workflow.work, SolverRoom(workflow.solver.room_bytes())
+        if work.state.solver_room.read() not in (None, room):
+            undecided = work.state.undecided_names()
+            are_dropped = work.state.linked(0).exists()
+            for name in os.listdir(work.path):
+                if name not in undecided and (are_dropped or name != _SELECTIONS):
+                    work.drop(name)
+        work.state.solver_room.write(room)
+
+    def _group(self, workflow: Workflow) -> None:
+        """Run the first pass, and group what it selected."""
+        passes = workflow.passes
+        ((stage, _),) = passes.keys
+        assert isinstance(stage, WindowSelections)
+        files = run_key_pass(workflow, _SELECTIONS, stage)
+        workflow.measure_scratch()
+        first_steps = passes.step.first_steps if passes.step is not None else []
+        workflow.solver.solve([*first_steps, GroupSelections(stage.min_bytes)], files, "decision-0")
+        workflow.measure_scratch()
+        workflow.work.state.linked(0).write(LinkedPass([0]))
+
+    def _drop_selections(self, workflow: Workflow) -> None:
+        """Delete the selections, but not the books of the pass that made them."""
+        folder = workflow.work.pass_output(_SELECTIONS)
+        for name in {file.name for file in RunDir(folder).files().written()} if os.path.isdir(folder) else ():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, name))
+
+    def _compare(self, workflow: Workflow) -> None:
+        """Collect the texts of candidates, and decide."""
+        passes, state = workflow.passes, workflow.work.state
+        ((stage, _),) = passes.keys
+        decision = passes.decision
+        assert isinstance(stage, WindowSelections)
+        assert isinstance(decision, CompareWindows)
+        texts: list[str] = []
+        if (state.candidates.read() or {}).get("n_candidates"):
+            table = workflow.work.table("candidates")
+            collect = CandidateContexts(table, stage.text_field, stage.min_bytes, stage.normalize_text)
+            texts = run_key_pass(workflow, "texts", collect)
+            workflow.measure_scratch()
+        step = CompareWindows(decision.min_bytes, decision.keep_first, texts)
+        workflow.solver.solve([step], [], "decision-texts")

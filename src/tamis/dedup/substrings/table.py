@@ -1,0 +1,243 @@
+"""The table of passages that go: one row per document that changes, and of each passage where its first copy is.
+
+A PositionTable (position_table.py). `file`, `offset`: the place of the document; `first`, `end`: its passages are rows
+[first, end) of `start`, `stop` (bytes of its text), `kept_file`, `kept_offset` (the document with the first copy),
+`kept_start` (byte in that document's text) and `count` (how often such a passage occurs). Read by range.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tamis.dedup.decisions import position_ids, write_table
+from tamis.dedup.position_table import PositionTable, rows_of_table
+from tamis.dedup.sorting import cuts_between
+from tamis.dedup.substrings.grouping import Folders, document_facts
+from tamis.dedup.substrings.spans import Removed, SpanFiles, removed
+from tamis.files import write_json
+from tamis.formats.scratch.stored_arrays import open_npy
+from tamis.stores.scratch_files import resolve
+from tamis.stores.urls import path_text
+
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import CompareWindows
+    from tamis.dedup.state import Summary
+
+Array = np.ndarray[Any, Any]
+_PASSAGES = {
+    "start": "<u4",
+    "stop": "<u4",
+    "kept_file": "<i4",
+    "kept_offset": "<i8",
+    "kept_start": "<u4",
+    "count": "<u4",
+}
+COLUMNS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", **_PASSAGES}
+N_MOST, N_SHOWN = 1000, 20  # of the passages that occur most often are listed, and shown in the report
+_CHUNK = 1 << 18  # passages of one file of the table for people
+_STEP = 1 << 20  # documents whose lengths are counted at once
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Passages of one document, ascending; see the columns of the table."""
+
+    start: Array
+    stop: Array
+    kept_file: Array
+    kept_offset: Array
+    kept_start: Array
+    count: Array
+
+    @property
+    def n_bytes(self) -> int:
+        return int((self.stop.astype(np.int64) - self.start).sum())
+
+
+def passages_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Passages]]:
+    """Return (rows, passages): the documents with passages that go, in the order of the input, and those of each."""
+    rows: list[Array] = [np.empty(0, np.int64)]
+    found: list[Passages] = []
+    for file in np.unique(files).tolist():
+        mine = np.flatnonzero(files == file)
+        listed, (first, end) = rows_of_table(folder, file, offsets[mine], ("first", "end"))
+        if len(listed):
+            columns = [open_npy(os.path.join(folder, f"{n}.npy")).read(first[0], end[-1]) for n in _PASSAGES]
+            rows.append(mine[listed])
+            for a, b in zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True):
+                found.append(Passages(*(values[a:b] for values in columns)))
+    return np.concatenate(rows), found
+
+
+def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return all passages of a finished run as (start, end), by file and offset of the document."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    folder = os.path.join(output, "_tamis", "duplicates")
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("part-"):
+            rows = pq.read_table(os.path.join(folder, name), columns=["id", "start_byte", "end_byte"])
+            for place, start, end in zip(*(rows[column].to_pylist() for column in rows.column_names), strict=True):
+                file, _, offset = place.partition("_")
+                found.setdefault((int(file), int(offset)), []).append((start, end))
+    return found
+
+
+class _Most:
+    """The passages that occur most often, by the place of their first copy."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], tuple[int, int]] = {}  # (document, start): (count, bytes)
+
+    def add(self, gone: Removed) -> None:
+        """Count passages. Which are listed depends on nothing but the passages."""
+        size = gone.end - gone.start
+        order = np.lexsort((gone.kept_start, gone.kept, -size, -gone.count))
+        place = gone.kept[order].astype(np.uint64) << np.uint64(32) | gone.kept_start[order].astype(np.uint64)
+        order = order[np.sort(np.unique(place, return_index=True)[1])][:N_MOST]
+        for kept, start, count, n_bytes in zip(
+            *(v[order].tolist() for v in (gone.kept, gone.kept_start, gone.count, size)), strict=True
+        ):
+            self._found[kept, start] = max(self._found.get((kept, start), (0, 0)), (count, n_bytes))
+        self._found = dict(self._largest())
+
+    def _largest(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        return heapq.nsmallest(N_MOST, self._found.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
+
+    def write(self, folders: Folders, folder: str, names: list[str]) -> None:
+        """Write a table for people: count, bytes, and the place of the first copy."""
+        rows = self._largest()
+        docs = np.array([place[0] for place, _ in rows], np.int64)
+        unique, back = np.unique(docs, return_inverse=True)
+        facts = document_facts(folders, unique, ("file", "offset"))
+        file, offset = facts["file"][back], facts["offset"][back]
+        table = pa.table(
+            {
+                "id": position_ids(file, offset),
+                "start_byte": pa.array([place[1] for place, _ in rows], pa.int64()),
+                "n_bytes": pa.array([size for _, (_, size) in rows], pa.int64()),
+                "n_occurrences": pa.array([count for _, (count, _) in rows], pa.int64()),
+                "path": pa.array([path_text(names[f]) for f in file.tolist()], pa.large_string()),
+            }
+        )
+        os.makedirs(folder, exist_ok=True)
+        write_table(os.path.join(folder, "most-frequent.parquet"), table)
+        # The same for the report, which is written without Arrow.
+        shown = table.slice(0, N_SHOWN)
+        columns = {
+            "n_occurrences": shown["n_occurrences"],
+            "n_bytes": shown["n_bytes"],
+            "path": shown["path"],
+            "offset": pa.array(offset[:N_SHOWN]),
+            "start": shown["start_byte"],
+        }
+        write_json(os.path.join(folder, "most-frequent.json"), pa.table(columns).to_pylist())
+
+
+class _PassageTable:
+    """A table for people: every passage, and where its first copy is."""
+
+    def __init__(self, folder: str, names: list[str]) -> None:
+        self._folder, self._n_written = folder, 0
+        self._names = pa.array([path_text(name) for name in names], pa.large_string())
+        os.makedirs(folder, exist_ok=True)
+
+    def add(self, gone: Removed, facts: dict[str, Array], kept: dict[str, Array], bounds: Array, back: Array) -> None:
+        document = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        for begin in range(0, len(gone.doc), _CHUNK):
+            some = slice(begin, begin + _CHUNK)
+            mine, first = document[some], back[some]
+            file, offset = facts["file"][mine], facts["offset"][mine]
+            kept_file, kept_offset = kept["file"][first], kept["offset"][first]
+            table = pa.table(
+                {
+                    "id": position_ids(file, offset),
+                    "start_byte": pa.array(gone.start[some]),
+                    "end_byte": pa.array(gone.end[some]),
+                    "kept_id": position_ids(kept_file, kept_offset),
+                    "kept_start_byte": pa.array(gone.kept_start[some]),
+                    "n_occurrences": pa.array(gone.count[some]),
+                    "path": self._names.take(pa.array(file)).dictionary_encode(),
+                    "kept_path": self._names.take(pa.array(kept_file)).dictionary_encode(),
+                }
+            )
+            write_table(os.path.join(self._folder, f"part-{self._n_written:05d}.parquet"), table)
+            self._n_written += 1
+
+
+def write_removal(step: CompareWindows, run: SolverRun, folders: Folders, ranges: list[int]) -> Summary:
+    """Write the table of what goes, and the passages that occur most often; return the summary."""
+    folder, paths = run.path("removal"), run.paths()
+    if resolve(folder) == folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    sources = [SpanFiles(path, ranges, fresh=False) for path in (folders.decided, folders.compared)]
+    table, most = PositionTable(folder, COLUMNS), _Most()
+    passages = _PassageTable(run.task.duplicates, paths)
+    gone_of = np.zeros(len(paths), np.int64)
+    n_passages = n_edited = n_bytes = largest = 0
+    progress = run.progress("repeated passages")
+    for r in range(len(ranges) - 1):
+        gone = removed((source.read(r) for source in sources), step.keep_first)
+        if len(gone.doc):
+            bounds = cuts_between(gone.doc)
+            docs = gone.doc[bounds[:-1]]
+            facts = document_facts(folders, docs, ("file", "offset"))
+            kept, back = np.unique(gone.kept, return_inverse=True)
+            kept_facts = document_facts(folders, kept, ("file", "offset"))
+            table.add(
+                **facts,
+                first=n_passages + bounds[:-1],
+                end=n_passages + bounds[1:],
+                start=gone.start,
+                stop=gone.end,
+                kept_file=kept_facts["file"][back],
+                kept_offset=kept_facts["offset"][back],
+                kept_start=gone.kept_start,
+                count=gone.count,
+            )
+            most.add(gone)
+            passages.add(gone, facts, kept_facts, bounds, back)
+            sizes = gone.end - gone.start
+            by_document = np.add.reduceat(sizes, bounds[:-1])
+            gone_of += np.bincount(facts["file"], by_document, len(paths)).astype(np.int64)
+            n_passages += len(gone.doc)
+            n_edited += len(docs)
+            n_bytes += int(sizes.sum())
+            largest = max(largest, int(gone.count.max()))
+        progress((r + 1) / (len(ranges) - 1))
+    table.close()
+    most.write(folders, run.task.duplicates, paths)
+    return {
+        **_input_counts(folders, len(paths)),
+        "n_duplicates": n_bytes,
+        "duplicate_text_bytes": n_bytes,
+        "n_passages": n_passages,
+        "n_repeated_documents": n_edited,
+        "largest_group": largest,
+        "duplicates_by_file": gone_of.tolist(),
+    }
+
+
+def _input_counts(folders: Folders, n_files: int) -> Summary:
+    """Count documents and bytes of text."""
+    length, file = (open_npy(resolve(os.path.join(folders.documents, f"{name}.npy"))) for name in ("length", "file"))
+    bytes_of = np.zeros(n_files, np.int64)
+    n_without_text = 0
+    for begin in range(0, len(length), _STEP):
+        sizes = length.read(begin, begin + _STEP)
+        n_without_text += int(np.count_nonzero(sizes < 0))
+        bytes_of += np.bincount(file.read(begin, begin + _STEP), np.maximum(sizes, 0), n_files).astype(np.int64)
+    return {
+        "n_documents": len(length),
+        "n_without_text": n_without_text,
+        "n_text_bytes": int(bytes_of.sum()),
+        "documents_by_file": bytes_of.tolist(),
+    }

@@ -1,0 +1,1 @@
+"""Files of token ids, as trainers read them."""

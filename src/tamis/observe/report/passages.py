@@ -1,0 +1,65 @@
+"""The part of the page about repeated passages: those that occur most often, and how they begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import FormatError, TamisError
+from tamis.files import read_json
+from tamis.observe.charts.svg import number, text
+from tamis.observe.charts.tables import table
+from tamis.observe.records import text_at
+from tamis.observe.report.facts import Facts
+
+_LIST = "most-frequent.json"
+_MAX_LISTS, _MAX_ROWS, _MAX_BYTES = 10, 20, 1_000_000
+_CHARS = 160
+
+
+def passages(facts: Facts) -> str:
+    """Return a table for each list of frequent passages of a run; "" if there are none or they cannot be read."""
+    found = sorted((facts.run_dir / "duplicates").glob(f"*{_LIST}"))[:_MAX_LISTS]
+    return "".join(_section(path, facts) for path in found)
+
+
+def _section(path: Path, facts: Facts) -> str:
+    try:
+        listed = read_json(str(path)) if path.stat().st_size <= _MAX_BYTES else None
+    except (OSError, ValueError, RecursionError, TamisError):
+        return ""
+    if not isinstance(listed, list):
+        return ""
+    rows = [_row(entry, facts) for entry in listed[:_MAX_ROWS] if isinstance(entry, dict)]
+    note = (
+        '<p class="dim">The passages that occur most often, by their first copy. All are in '
+        f"<code>{text(path.name.removesuffix(_LIST), 200)}part-*.parquet</code>, next to <code>report.html</code> in "
+        "<code>duplicates</code>.</p>"
+    )
+    return table(["occurs", "bytes", "first copy", "begins"], rows, (0, 1)) + note if rows else ""
+
+
+def _row(entry: dict[str, Any], facts: Facts) -> list[str]:
+    path, offset, start = str(entry.get("path", "")), int(number(entry.get("offset"))), int(number(entry.get("start")))
+    place = f"{path}:{offset}"
+    cells = [f"{int(number(entry.get('n_occurrences'))):,}", f"{int(number(entry.get('n_bytes'))):,}"]
+    return [
+        *cells,
+        f"<code>{text(place, 200)}</code>, byte {start:,}",
+        text(_beginning(path, offset, start, facts), 200),
+    ]
+
+
+def _beginning(path: str, offset: int, start: int, facts: Facts) -> str:
+    """Return how a passage begins; "" where its text is not to be shown, or cannot be read now."""
+    if not facts.reads_texts or start < 0:
+        return ""
+    try:
+        value = text_at(path, offset, facts.text_field)
+    except (OSError, ValueError, FormatError, RecursionError):
+        return ""
+    return (
+        ""
+        if value is None
+        else value.encode("utf-8", "replace")[start:][: 4 * _CHARS].decode("utf-8", "ignore")[:_CHARS]
+    )

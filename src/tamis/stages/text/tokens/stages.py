@@ -1,0 +1,191 @@
+"""Stages that tokenize: documents get a column of token ids, and a writer puts these into files that trainers read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tamis._lazy import np, pa
+from tamis.errors import TamisError, UsageError
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.fingerprints import joined, of_file
+from tamis.stages.io import Writer
+from tamis.stages.text.io.writer.files import MODES, output_path
+from tamis.stages.text.tokens.options import NO_END, TokenOptions
+from tamis.stages.text.tokens.tokenizer import Tokenizer, load, tokenizer_path, with_ends
+from tamis.stages.traits import StageTraits
+from tamis.tasks import DocumentBatch, FileGroupTask
+
+IDS, IDENTITY = "input_ids", "tamis_identity"
+SPLIT_SEED = 0x73706C6974
+"""Of the hash of a text that decides which split it is in, for documents and their tokens alike."""
+COUNTED_FIELDS = ("language", "source")
+_LEAST_PER_BYTE = 6  # of a tokenizer.json while it is read
+_MAX_VALUES, _MAX_CHARS = 100, 60
+
+
+@dataclass(repr=False)
+class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the token ids of each text, as the column `input_ids`, with the end token behind them.
+
+    `tokenizer`: a folder with tokenizer.json, or a .tiktoken file. A document without text has the end token alone.
+    `end_token`: the text of a special token; None: what the tokenizer calls its end of sequence; "none": nothing.
+    Counts tokens, also by language and source where documents name them, in the metrics.
+    """
+
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
+    kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    tokenizer: str
+    text_field: str = "text"
+    end_token: str | None = None
+    id_format: str = "megatron"
+    name: str = "tokenize"
+    columns_in = ("text_field",)
+    columns_out = (IDS,)
+
+    def __post_init__(self) -> None:
+        TokenOptions(self.tokenizer, end_token=self.end_token)  # checks them
+        self._loaded: Tokenizer | None = None
+        self._adds_identity = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": None}
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Load the tokenizer before workers are forked, so that they share its tables."""
+        self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._loaded is None:
+            self._loaded = load(self.tokenizer)
+            self._end = self._end_id(self._loaded)
+
+    def least_bytes(self) -> int:
+        try:
+            return _LEAST_PER_BYTE * tokenizer_path(self.tokenizer).stat().st_size
+        except (TamisError, OSError):  # reported when the run sets it up
+            return 0
+
+    def model_files(self) -> str:
+        try:
+            path = tokenizer_path(self.tokenizer)
+        except TamisError:
+            return ""
+        others = (path.with_name(name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
+        return joined([of_file(path) or "", *(of_file(other) or "" for other in others)])
+
+    def with_identity(self) -> Tokenize:
+        """Also add a hash of each text, for a pass that orders documents and divides them into splits."""
+        self._adds_identity = True
+        return self
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        from tamis.formats.tokens.files import id_type
+        from tamis.formats.tokens.format import token_column
+
+        self.setup()
+        assert self._loaded is not None
+        found = self._loaded.encode(task.texts(self.text_field))
+        if self._end is not None:
+            found = with_ends(found, self._end)
+        try:
+            column = token_column(*found, id_type(self.id_format, self._loaded.size))
+        except OverflowError as exc:
+            raise UsageError(f"{self.name}: {exc}; the tokenizer {self.tokenizer} has ids above its size") from None
+        self._count(task, np.diff(found.offsets))
+        task = task.with_column(IDS, column)
+        return self._identified(task) if self._adds_identity else task
+
+    def _identified(self, task: DocumentBatch) -> DocumentBatch:
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.records.hash128 import hash_arrow_strings
+
+        parts = string_buffers(task.texts(self.text_field))
+        hashes, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, SPLIT_SEED)
+        return task.with_column(IDENTITY, pa.array(hashes))
+
+    def _end_id(self, tokenizer: Tokenizer) -> int | None:
+        if self.end_token == NO_END:
+            return None
+        if self.end_token is not None:
+            return tokenizer.token(self.end_token)
+        if tokenizer.end is None:
+            raise UsageError(
+                f"{self.name}: the tokenizer {self.tokenizer} does not say which token ends a document "
+                "(eos_token in its tokenizer_config.json); name it with end_token, or give end_token none"
+            )
+        return tokenizer.end
+
+    def _count(self, task: DocumentBatch, lengths: Any) -> None:
+        counts: dict[str, float] = {"tokens": float(lengths.sum())}
+        columns = set(task.get_columns())
+        for field in COUNTED_FIELDS:
+            if field not in columns:
+                continue
+            for value, n in zip(task.values(field), lengths.tolist(), strict=True):
+                fits = isinstance(value, str) and 0 < len(value) <= _MAX_CHARS and value.isprintable()
+                key = f"tokens {field}={value if fits else '(others)'}"
+                key = key if key in counts or len(counts) < _MAX_VALUES else f"tokens {field}=(others)"
+                counts[key] = counts.get(key, 0.0) + n
+        self._log_metrics(counts)
+
+
+@dataclass(repr=False)
+class TokenFileWriter(Writer):
+    """Writes the column `input_ids` in a format of trainers: files for each partition."""
+
+    path: str
+    token_format: str = "megatron"
+    name: str = "token_writer"
+    mode: str = "ignore"
+
+    format = "tokens"
+    columns_in = (IDS,)
+    columns_out = ()
+
+    def __post_init__(self) -> None:
+        TokenOptions("-", self.token_format)  # checks it
+        extensions = {"megatron": "bin", "raw": "bin", "mds": "mds.zstd"}
+        self.file_extension = extensions.get(self.token_format, self.token_format)
+
+    @property
+    def options(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {"field": IDS, "format": self.token_format}
+
+
+@dataclass(repr=False)
+class TokenWriter(CompositeStage[DocumentBatch, FileGroupTask]):
+    """Tokenizes documents and writes their token ids, in one file for each partition and those that belong to it.
+
+    `token_format`: megatron (.bin and .idx), npy or raw (an array, and .offsets of documents), parquet or arrow (with a
+    column `input_ids`). Other parameters as those of Tokenize. Sequences of one length, splits, another order and MDS
+    need a look at all documents: `Curation(..., tokens=...)` and `tamis tokenize` make them.
+    """
+
+    path: str
+    tokenizer: str
+    token_format: str = "megatron"
+    text_field: str = "text"
+    end_token: str | None = None
+    mode: str = "ignore"
+    name: str = "token_writer"
+    columns_in: ClassVar[Sequence[str] | None] = ("text_field",)
+
+    def __post_init__(self) -> None:
+        TokenOptions(self.tokenizer, self.token_format, end_token=self.end_token)
+        if self.mode not in MODES:
+            raise UsageError(f"{self.name}: mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+        if self.token_format == "mds":
+            raise UsageError(
+                f"{self.name}: shards of mds have one index, which tamis tokenize and a Curation write; here give "
+                "another token_format"
+            )
+        self.path = output_path(self.name, self.path)
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [
+            Tokenize(self.tokenizer, self.text_field, self.end_token, self.token_format),
+            TokenFileWriter(self.path, self.token_format, self.name, self.mode),
+        ]
