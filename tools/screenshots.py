@@ -171,8 +171,10 @@ class Browser:
         self.driver.get(url)
         time.sleep(2.0)  # the page draws its charts
         if heading:
-            script = """const h = [...document.querySelectorAll('h1,h2,h3,summary')]
-                .find(h => h.textContent.toLowerCase().includes(arguments[0].toLowerCase()));
+            script = """const all = [...document.querySelectorAll("h1,h2,h3,summary")];
+                const name = arguments[0].toLowerCase();
+                const h = all.find(h => h.textContent.toLowerCase() === name)
+                  ?? all.find(h => h.textContent.toLowerCase().includes(name));
                 if (h) { window.scrollTo(0, h.getBoundingClientRect().top + window.scrollY - 12); } return !!h"""
             if not self.driver.execute_script(script, heading):
                 raise SystemExit(f"{url}: no heading with {heading!r}")

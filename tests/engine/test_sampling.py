@@ -55,6 +55,8 @@ def run(
         JsonlWriter(str(output)),
     ]
     Pipeline("sampled", stages=stages).execute(executor or InProcessExecutor(report=False), **settings)
+    if "shard" in settings:
+        return SampleSelection()
     with open(output / "_tamis" / FILE, "rb") as file:
         return select(read_samples(file))
 
@@ -146,6 +148,12 @@ def test_samples_of_a_resumed_run(source: Path, selection: SampleSelection, tmp_
         file.write(b'{"key":5,')  # killed while it wrote
     Interrupt.left = 0
     assert run(source, tmp_path / "out", more=[Interrupt()]).samples() == selection.samples()
+
+
+def test_samples_of_shards_are_joined(source: Path, selection: SampleSelection, tmp_path: Path) -> None:
+    for shard in ("0/2", "1/2"):
+        run(source, tmp_path / "out", shard=shard)
+    assert run(source, tmp_path / "out", merge=True).samples() == selection.samples()
 
 
 def test_no_samples(source: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, accoun
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
-from tamis.engine.worker.sampling import SampleCollector
+from tamis.engine.worker.sampling import SampleCollector, SamplePlan
 from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
@@ -100,6 +100,7 @@ class UnitRunner:
         self._setup_s = 0.0  # of the unit that is being done
         self._uses = StageUsage()  # of the unit that is being done
         self._sample_limits: SampleLimits | None = None  # of this unit
+        self._sample_plan: SamplePlan | None = None
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r.stage, r.score) for r in job.rules() if r.at_least or r.at_most}
@@ -266,7 +267,10 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        samples = SampleCollector(self.job, self._sample_limits) if self._sample_limits is not None else None
+        samples = None
+        if self._sample_limits is not None:
+            self._sample_plan = self._sample_plan or SamplePlan(self.job)
+            samples = SampleCollector(self._sample_plan, self._sample_limits)
         notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)

@@ -50,16 +50,25 @@ _COMPARED, _MAX_COMPARED = 256, 4096  # written documents whose texts are compar
 Array = np.ndarray[Any, Any]
 
 
+class SamplePlan:
+    """What does not change from unit to unit: the field that is shown, rules with their limits, redactions."""
+
+    def __init__(self, job: Job) -> None:
+        self.text_field = job.text_field
+        self.stages = dict(zip(job.labels, job.stages, strict=True))
+        self.redactions = [_redaction(s) for s in job.stages if s.redacts_samples]
+        limits = {(r.stage, r.name): _compared(r) for r in job.rules()}
+        self.limits = {key: values for key, values in limits.items() if values}
+
+
 class SampleCollector:
     """Samples of one unit."""
 
-    def __init__(self, job: Job, limits: SampleLimits) -> None:
-        self._limits, self._selection = limits, SampleSelection()
+    def __init__(self, plan: SamplePlan, limits: SampleLimits) -> None:
+        self._plan, self._limits, self._selection = plan, limits, SampleSelection()
+        self._field = plan.text_field
         self._is_off = False
-        self._field = job.text_field
-        self._rules = {(r.stage, r.name): r for r in job.rules()}
-        self._stages = dict(zip(job.labels, job.stages, strict=True))
-        self._redactions = [_redaction(s) for s in job.stages if s.redacts_samples]
+        self._keyed: tuple[tuple[Array, Array], Array] | None = None  # keys of the documents of a call, by identity
 
     def note_dropped(
         self,
@@ -93,40 +102,37 @@ class SampleCollector:
         stage: str,
         note: DropNote,
     ) -> None:
-        distances = self._distances(stage, note)
-        order = np.argsort(serials)
+        if not all(type(batch) is DocumentBatch for batch in batches):
+            return
+        keys = self._keys_of_call(batches, identity)[serials]
         rule, near = rule_roles(stage, note.reason)
-        for batch in batches:
-            if type(batch) is not DocumentBatch or not batch.num_items:
+        with_text = self._within(SampleOutcome.DROPPED, keys) | self._within(rule, keys)
+        distances = self._distances(stage, note)
+        if distances is not None:
+            with_text |= self._is_near(near, distances, keys)
+        chosen = np.flatnonzero(with_text | self._within("all", keys))
+        for batch in batches if len(chosen) else ():
+            if not batch.num_items:
                 continue
-            first, last = np.searchsorted(serials, [batch.serial[0], batch.serial[-1] + 1], sorter=order).tolist()
-            at = order[first:last]
-            rows = serials[at] - batch.serial[0]
-            if not len(rows):
-                continue
-            places = batch.places()
-            keys = _keys(identity[0][serials[at]], identity[1][serials[at]], places[0][rows], places[1][rows])
-            with_text = self._within(SampleOutcome.DROPPED, keys) | self._within(rule, keys)
-            if distances is not None:
-                with_text |= self._is_near(near, distances[at], keys)
-            chosen = np.flatnonzero(with_text | self._within("all", keys))
-            if not len(chosen):
-                continue
-            texts = _column(batch, self._field, rows[chosen], with_text[chosen])
-            facts = _facts_of(batch, rows[chosen])
-            for i, k in enumerate(chosen.tolist()):
-                text = texts[i] if texts[i] is None else self._without_secrets(texts[i] or "")
-                value = None if note.values is None else note.values[at[k]]
-                distance = None if distances is None else float(distances[at[k]])
-                about = _About(
-                    stage,
-                    note.reason,
-                    _shown(value),
-                    _shown(note.threshold),
-                    distance if distance is not None and distance < np.inf else None,
-                )
-                marks = self._evidence(stage, note.reason, text) if text is not None else []
-                self._add(facts[i], int(keys[k]), SampleOutcome.DROPPED, text, None, about, marks)
+            first = int(batch.serial[0])
+            here = chosen[(serials[chosen] >= first) & (serials[chosen] < first + batch.num_items)]
+            rows = serials[here] - first
+            texts, facts = _column(batch, self._field, rows, with_text[here]), _facts_of(batch, rows)
+            for text, fact, k in zip(texts, facts, here.tolist(), strict=True):
+                shown = None if text is None else self._without_secrets(text)
+                value = None if note.values is None else note.values[k]
+                distance = None if distances is None or distances[k] == np.inf else float(distances[k])
+                about = _About(stage, note.reason, _shown(value), _shown(note.threshold), distance)
+                marks = self._evidence(stage, note.reason, shown) if shown is not None else []
+                self._add(fact, int(keys[k]), SampleOutcome.DROPPED, shown, None, about, marks)
+
+    def _keys_of_call(self, batches: Sequence[DocumentBatch], identity: tuple[Array, Array]) -> Array:
+        """Return the keys of all documents of a call, by serial: computed once for all rules of a stage."""
+        if self._keyed is None or self._keyed[0] is not identity:
+            places = [b.places() for b in batches if b.num_items]
+            file, offset = (np.concatenate([p[i] for p in places]) for i in (0, 1))
+            self._keyed = identity, _keys(*identity, file, offset)
+        return self._keyed[1]
 
     def note_written(self, batches: Sequence[DocumentBatch]) -> None:
         """Choose among documents that are written."""
@@ -158,9 +164,9 @@ class SampleCollector:
             rows = rest[:_COMPARED]
             differ = may_differ[rows]
             texts = _column(batch, self._field, rows, differ | needs_text)
-            befores = _texts_before(batch, self._field, rows, differ)
+            texts_before = _texts_before(batch, self._field, rows, differ)
             chosen: list[tuple[int, SampleOutcome, bool]] = []
-            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, befores, strict=True)):
+            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, texts_before, strict=True)):
                 outcome = SampleOutcome.CHANGED if before is not None and before != text else SampleOutcome.KEPT
                 if has_text := text is not None and room[outcome] > 0 and int(keys[row]) <= limits[outcome]:
                     room[outcome] -= 1
@@ -169,7 +175,7 @@ class SampleCollector:
             facts = _facts_of(batch, rows[[i for i, _, _ in chosen]])
             for fact, (i, outcome, has_text) in zip(facts, chosen, strict=True):
                 is_shown = has_text and outcome is SampleOutcome.CHANGED
-                before = self._without_secrets(befores[i] or "") if is_shown else None
+                before = self._without_secrets(texts_before[i] or "") if is_shown else None
                 self._add(fact, int(keys[rows[i]]), outcome, texts[i] if has_text else None, before, _NOTHING, [])
 
     def write(self, base: str) -> list[StagedFile]:
@@ -209,9 +215,8 @@ class SampleCollector:
 
     def _distances(self, stage: str, note: DropNote) -> Array | None:
         """Return how far each value is from the limit of its rule; infinite where that is no number; None: no limit."""
-        rule = self._rules.get((stage, note.reason))
-        limits = _compared(rule) if rule is not None else []
-        if not limits or note.values is None:
+        limits = self._plan.limits.get((stage, note.reason))
+        if limits is None or note.values is None:
             return None
         values = np.fromiter(map(_number, note.values), np.float64, len(note.values))
         distances = np.min([np.abs(values - limit) for limit in limits], axis=0)
@@ -222,12 +227,12 @@ class SampleCollector:
     def _evidence(self, stage: str, rule: str, text: str) -> list[tuple[int, int]]:
         """Return the ranges of a text that its rule counted."""
         try:
-            return self._stages[stage].find_evidence(rule, text[:_MAX_READ])
+            return self._plan.stages[stage].find_evidence(rule, text[:_MAX_READ])
         except Exception:  # of a filter of the user's: the run does not depend on it
             return []
 
     def _without_secrets(self, text: str) -> str:
-        for redact in self._redactions:
+        for redact in self._plan.redactions:
             text = redact(text)
         return text
 

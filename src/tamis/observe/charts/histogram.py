@@ -57,7 +57,8 @@ class Axis:
     def names(self) -> list[float]:
         """Return the values to label: evenly spaced, or powers of ten."""
         if self.even:
-            return [self.low + (self.high - self.low) * i / (_N_NAMES - 1) for i in range(_N_NAMES)]
+            high = 1.0 if self.high == 1.0 + _FINEST else self.high  # the bin of exactly 1 has a width, and no name
+            return [self.low + (high - self.low) * i / (_N_NAMES - 1) for i in range(_N_NAMES)]
         ends = [-(10.0**i) for i in range(12, -1, -1)] + [0.0] + [10.0**i for i in range(13)]
         inside = [v for v in ends if self.low <= v <= self.high]
         step = -(-len(inside) // (_N_NAMES + 1)) or 1

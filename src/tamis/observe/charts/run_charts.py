@@ -224,6 +224,7 @@ def similarities_of(run: Snapshot) -> str:
     sets = [
         Bars(str(t.get("stage", "")), t["bins"], f"k{4 + i % 3}")
         for i, t in enumerate(t for t in _score_tables(run) if t.get("name") == SIMILARITY)
+        if [b[:2] for b in t["bins"]] != [[1.0, 1.25]]  # all are equal
     ]
     return histogram_chart("similarity of duplicates", sets, with_table=True)
 

@@ -19,7 +19,9 @@ from dataclasses import replace
 from tamis import files
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.output.names import check_name, folder_of
+from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.shard import NAME, Shard
+from tamis.engine.samples import FILE as SAMPLES
 from tamis.engine.schema import (
     CommitOrReplace,
     CommittedFile,
@@ -89,15 +91,18 @@ def join_shards(base: str, target: RunDir, differences: Differences, may_hold_ot
             "then the same command goes on"
         )
     records: list[CommitOrReplace] = []
+    samples = SampleStore(target.path)
     for shard in shards:
         with _opened(base, shard) as run_dir:
             _checked(run_dir, shard)
+            samples.merge([os.path.join(run_dir.path, SAMPLES)])
             replaced = {name for r in run_dir.log.read() if isinstance(r, ReplaceRecord) for name in r.old}
             records += [_moved(record, run_dir, target, replaced) for record in run_dir.log.read()]
     target.write_plan(replace(plan, shard=""))
     target.write_steps(steps)
     if target.remote is not None:
         target.remote.adopt(records)
+    samples.close()
     target.log.rewrite(records)
 
 
