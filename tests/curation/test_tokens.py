@@ -18,8 +18,8 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.curation import Curation
 from tamis.errors import UsageError
 from tamis.formats.megatron.index import read_index
-from tamis.stages.text.io import JsonlReader
-from tamis.stages.text.tokens.stages import TokenWriter
+from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tamis.stages.text.tokens.stages import CountTokens, TokenWriter
 from tests.stages.text.tokens import small_tokenizers
 from tests.stages.text.tokens.small_tokenizers import TEXTS
 
@@ -209,3 +209,13 @@ def test_a_tokenizer_without_an_end(data: Path, tmp_path: Path) -> None:
     done = tamis("tokenize", data / "in", tmp_path / "out", "--tokenizer", folder, "--memory", "900MB")
     assert done.returncode == 2
     assert "does not say which token ends a document" in done.stderr
+
+
+def test_counts_as_a_field(data: Path, tmp_path: Path) -> None:
+    counted = CountTokens(str(data / "tok"))
+    Pipeline("counts", stages=[JsonlReader(str(data / "in/0.jsonl")), counted, JsonlWriter(str(tmp_path / "out"))]).run(
+        InProcessExecutor()
+    )
+    (path,) = (tmp_path / "out").glob("*.jsonl")
+    found = [json.loads(line)["n_tokens"] for line in path.read_text().splitlines()]
+    assert found == [len(ids) - 1 for ids in expected(data)[: N // 3]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tamis.engine.samples import Outcome, Sample, select
+from tamis.engine.samples import Sample, SampleOutcome, select
 from tamis.observe.report.corpus import Corpus, groups_of, wilson
 
 
 def sample(key: int, kept: bool, source: str = "", file: int = 0) -> Sample:
-    outcome = Outcome.KEPT if kept else Outcome.DROPPED
+    outcome = SampleOutcome.KEPT if kept else SampleOutcome.DROPPED
     return Sample(key, outcome, file, key, n_bytes=100 * key, groups={"source": source} if source else {})
 
 

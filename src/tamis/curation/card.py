@@ -140,7 +140,8 @@ def _introduction(ledger: Any, metrics: Mapping[str, float], origin: Origin) -> 
     share = f" ({ledger.written.n / n:.1%})" if n else ""
     by = f" with Tamis {origin.version}" if origin.version else ""
     sentence = f"{ledger.written.n:,} of {n:,} documents{share}, curated{by}."
-    if chars := int(metrics.get(CHARS, 0)):
+    is_counted = any("tokens" in book.metrics for book in ledger.stages)
+    if (chars := int(metrics.get(CHARS, 0))) and not is_counted:
         sentence += f" About {round(chars / _CHARS_PER_TOKEN, -3):,.0f} tokens, at {_CHARS_PER_TOKEN} characters each."
     return sentence
 

@@ -36,6 +36,7 @@ NAMES = {
     "url_filter": "tamis.stages.text.urls.UrlFilter",
     "html_extract": "tamis.stages.text.html.HtmlExtract",
     "sample": "tamis.stages.text.modules.sample.Sample",
+    "count_tokens": "tamis.stages.text.tokens.stages.CountTokens",
     "add_id": "tamis.stages.text.modules.add_id.AddId",
     **{kind.step: f"tamis.curation.steps.{_class_name(kind.step)}" for kind in KINDS.values() if kind.step},
     "read_images": "tamis.stages.image.io.image_reader.ImageReader",

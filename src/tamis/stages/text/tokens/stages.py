@@ -13,7 +13,7 @@ from tamis.stages.fingerprints import joined, of_file
 from tamis.stages.io import Writer
 from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.tokens.options import NO_END, TokenOptions
-from tamis.stages.text.tokens.tokenizer import CorpusTokenizer, load, tokenizer_path, with_ends
+from tamis.stages.text.tokens.tokenizer import CorpusTokenizer, TokenLists, load, tokenizer_path, with_ends
 from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch, FileGroupTask
 
@@ -85,11 +85,8 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.formats.tokens.files import id_type
         from tamis.formats.tokens.format import token_column
 
-        self.setup()
+        found = self.encode(task)
         assert self._loaded is not None
-        found = self._loaded.encode(task.texts(self.text_field))
-        if self._end is not None:
-            found = with_ends(found, self._end)
         try:
             column = token_column(*found, id_type(self.id_format, self._loaded.size))
         except OverflowError as exc:
@@ -97,6 +94,13 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._count(task, np.diff(found.offsets))
         task = task.with_column(IDS, column)
         return self._identified(task) if self._adds_identity else task
+
+    def encode(self, task: DocumentBatch) -> TokenLists:
+        """Return the token ids of each document, with the end token behind them."""
+        self.setup()
+        assert self._loaded is not None
+        found = self._loaded.encode(task.texts(self.text_field))
+        return found if self._end is None else with_ends(found, self._end)
 
     def _identified(self, task: DocumentBatch) -> DocumentBatch:
         from tamis.kernels.buffers import string_buffers
@@ -130,6 +134,44 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
                 key = key if key in counts or len(counts) < _MAX_VALUES else f"tokens {field}=(others)"
                 counts[key] = counts.get(key, 0.0) + n
         self._log_metrics(counts)
+
+
+@dataclass(repr=False)
+class CountTokens(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the number of tokens of each text as the field `count_field`, for steps that choose and mix by it.
+
+    `tokenizer`: a folder with tokenizer.json, or a .tiktoken file. A document without text has none.
+    """
+
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
+    kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    tokenizer: str
+    text_field: str = "text"
+    count_field: str = "n_tokens"
+    name: str = "count_tokens"
+    columns_in = ("text_field",)
+    columns_out = ("count_field",)
+
+    def __post_init__(self) -> None:
+        self._tokenize = Tokenize(self.tokenizer, self.text_field, NO_END)
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        self._tokenize.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self._tokenize.setup()
+
+    def least_bytes(self) -> int:
+        return self._tokenize.least_bytes()
+
+    def model_files(self) -> str:
+        return self._tokenize.model_files()
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        lengths = np.diff(self._tokenize.encode(task).offsets)
+        self._log_metrics({"tokens": float(lengths.sum())})
+        return task.with_column(self.count_field, pa.array(lengths))
 
 
 @dataclass(repr=False)
