@@ -133,8 +133,8 @@ def test_nothing_of_ours_maps_data() -> None:
     maps = ("mmap_mode", "memory_map(", "np.memmap")
     root = Path(tamis.__file__).parent
     found = {str(p.relative_to(root)) for p in root.rglob("*.py") if any(word in p.read_text() for word in maps)}
-    # One model, and one table of URLs, for all workers.
-    assert found <= {"kernels/text/fasttext_file.py", "stages/text/urls/lists.py"}
+    # One model, one table of URLs, one filter of n-grams for all workers.
+    assert found <= {"kernels/text/fasttext_file.py", "stages/text/urls/lists.py", "dedup/contamination/index.py"}
 
 
 @pytest.mark.parametrize(

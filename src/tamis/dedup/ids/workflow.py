@@ -16,7 +16,6 @@ from tamis.dedup.nemo_compat.finding import DocumentedResult, files_of, tasks_an
 from tamis.dedup.nemo_compat.id_generator import IdGenerator
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.dedup.passes import DedupResult, Passes
-from tamis.engine.run.results import load_results
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
@@ -199,6 +198,8 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
         `settings` are those of a run: memory="1GB", workers, scratch, fresh.
         """
+        from tamis.engine.run.results import load_results
+
         started_s = time.monotonic()
         tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
         workflow = copy.copy(self)

@@ -1,7 +1,7 @@
 """Files of token ids in the formats of trainers, each with the files that belong to it.
 
     megatron   .bin (tokens), .idx (lengths, offsets, documents)              Megatron-LM, NeMo
-    npy        .npy (an array), .offsets (where documents begin, an array)    numpy.load(..., mmap_mode="r")
+    npy        .npy (an array), .offsets (where documents begin, an array)    numpy.load, mapped
     raw        .bin (tokens alone), .offsets                                  numpy.memmap: OLMo, nanoGPT
     parquet    .parquet with input_ids (and document_starts of sequences)     datasets
     arrow      .arrow, the same

@@ -119,12 +119,9 @@ def prediction(facts: Facts) -> str:
     for name, key in _MEASURED:
         span = found.get(key)
         if not isinstance(span, Mapping):
-            span = {"expected": span} if number(span) else {}
-        took = span.get("measured", _took(facts, key))
-        if "expected" not in span:
             continue
-        low, high = span.get("low"), span.get("high")
-        shown = f"{_amount(key, low)} to {_amount(key, high)}" if low is not None and high is not None else "-"
+        took = span.get("measured", _took(facts, key))
+        shown = f"{_amount(key, span['low'])} to {_amount(key, span['high'])}"
         inside = span.get("inside")
         verdict = (
             '<span class="good">yes</span>'

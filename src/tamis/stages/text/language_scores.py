@@ -6,9 +6,11 @@ many documents there are. The threshold of a language is max(0.3, min(0.9, media
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,6 +21,7 @@ N_CLASSES = 100
 LOWEST, HIGHEST = 0.3, 0.9
 DEFAULT = "default"
 _MAX_BYTES = 4 << 20
+_PLAIN = re.compile(r"\[([0-9][0-9.e-]*), '([A-Za-z_-]*)'\]")
 
 
 class ScoreHistograms:
@@ -89,6 +92,21 @@ def _read(path: str, who: str) -> dict[str, Any]:
         raise UsageError(f"{who}: min_scores: {path} cannot be read: {exc.strerror or exc}") from exc
 
 
+def parse_score(score: Any) -> tuple[float, str]:
+    """Parse a score, which may come from a file, into (probability, language), without evaluating it as code."""
+    try:
+        if not isinstance(score, str) or len(score) > 200:
+            raise ValueError
+        if plain := _PLAIN.fullmatch(score):  # nearly all; a Python literal would take ten times as long
+            return float(plain[1]), plain[2]
+        value, label = ast.literal_eval(score)
+        return float(value), str(label)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise UsageError(
+            f"FastTextLangId: expected a score such as \"[0.97, 'en']\", got {str(score)[:80]!r}"
+        ) from None
+
+
 def thresholds_of_run(output: str, field: str = "language", min_documents: int = 100) -> dict[str, float]:
     """Return the threshold of each language that has `min_documents` in the JSONL files of a finished run.
 
@@ -98,7 +116,6 @@ def thresholds_of_run(output: str, field: str = "language", min_documents: int =
     from tamis.formats.compression.streams import StreamReader
     from tamis.formats.input_files.listing import list_files
     from tamis.formats.registry import codecs_of, suffixes
-    from tamis.stages.text.filters.fasttext import FastTextLangId
 
     histograms = ScoreHistograms()
     endings = tuple(suffix + codec for suffix in suffixes("jsonl") for codec in codecs_of(suffix))
@@ -107,7 +124,7 @@ def thresholds_of_run(output: str, field: str = "language", min_documents: int =
             for line in _lines(stream.read):
                 score = json.loads(line).get(field)
                 if score is not None:
-                    histograms.add([FastTextLangId.parsed(score)])
+                    histograms.add([parse_score(score)])
     return histograms.thresholds(min_documents)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +17,13 @@ from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
 from tamis.stages.text.filters.rule_set import RuleSet
 from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
-from tamis.stages.text.language_scores import DEFAULT, read_thresholds
+from tamis.stages.text.language_scores import DEFAULT, parse_score, read_thresholds
 
 if TYPE_CHECKING:
     from tamis.stages.text.fasttext.model import FastTextModel
 
 
 _MAX_SHOWN = 20  # thresholds that a report shows one by one
-_PLAIN = re.compile(r"\[([0-9][0-9.e-]*), '([A-Za-z_-]*)'\]")
 
 
 class _ModelFilter(DocumentFilter):
@@ -186,17 +183,7 @@ class FastTextLangId(_ModelFilter):
     @staticmethod
     def parsed(score: Any) -> tuple[float, str]:
         """Parse a score, which may come from a file, into (probability, language), without evaluating it as code."""
-        try:
-            if not isinstance(score, str) or len(score) > 200:
-                raise ValueError
-            if plain := _PLAIN.fullmatch(score):  # nearly all; a Python literal would take ten times as long
-                return float(plain[1]), plain[2]
-            value, label = ast.literal_eval(score)
-            return float(value), str(label)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            raise UsageError(
-                f"FastTextLangId: expected a score such as \"[0.97, 'en']\", got {str(score)[:80]!r}"
-            ) from None
+        return parse_score(score)
 
     def score_numbers(self, scores: Any) -> Any:
         return list(map(_probability, scores))
@@ -252,4 +239,4 @@ def _probability(score: Any) -> float | None:
         return None
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "fasttext_filters")

@@ -183,4 +183,4 @@ class HistogramFilter(DocumentFilter):
         return {"threshold": self.threshold, "lang": self.lang}
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "histogram")

@@ -72,4 +72,4 @@ class TokenCountFilter(BoundedFilter):
         return len(self._loaded.encode(text))
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "token_count")

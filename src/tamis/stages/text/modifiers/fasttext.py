@@ -22,4 +22,4 @@ class FastTextLabelModifier(ColumnModifier):
         return pc.binary_join_element_wise(pa.scalar(self.label, texts.type), texts, pa.scalar(" ", texts.type))
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "fasttext_label")

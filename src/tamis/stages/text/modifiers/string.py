@@ -213,4 +213,13 @@ def _is_word(c: str) -> bool:
     return c == "_" or c.isalnum()
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(
+    __name__,
+    "c4",
+    "line_remover",
+    "markdown_remover",
+    "newline_normalizer",
+    "quotation_remover",
+    "slicer",
+    "url_remover",
+)

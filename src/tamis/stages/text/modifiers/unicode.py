@@ -157,4 +157,4 @@ def _import_ftfy() -> Any:
     return optional("ftfy", "UnicodeReformatter", "text")
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "unicode_reformatter")

@@ -311,4 +311,4 @@ def n_alphabetic(text: str) -> int:
     return n_letters + len(_OTHER.findall(text))
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "code")

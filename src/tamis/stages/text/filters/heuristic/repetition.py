@@ -135,4 +135,4 @@ class RepeatingDuplicateNGramsFilter(_NGrams):
         return n_chars / len(text)
 
 
-_deep_paths.register(__name__)
+_deep_paths.register(__name__, "repetition")
