@@ -42,6 +42,38 @@ def test_release_gives_back_free_heap_pages():
     assert done.after_bytes == pytest.approx(meter.statm().resident_bytes, abs=5 * MB)
 
 
+def test_large_blocks_are_reused_inside_the_context_only():
+    code = """if True:
+        import ctypes
+        from tamis.memory.release import reusing_large_blocks
+
+        class Facts(ctypes.Structure):
+            names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+            _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+        mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+        if mallinfo is None:
+            raise SystemExit("none")
+        mallinfo.restype = Facts
+
+        def is_mapped():
+            before = mallinfo().hblks
+            block = bytes(1 << 20)
+            return mallinfo().hblks > before
+
+        print(is_mapped(), end=" ")
+        with reusing_large_blocks():
+            print(is_mapped(), end=" ")
+        print(is_mapped())
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=hygiene_env(os.environ), capture_output=True, text=True, timeout=60
+    )
+    if result.stderr.strip() == "none":
+        pytest.skip("mallinfo2 is a function of glibc 2.33")
+    assert (result.stdout, result.stderr) == ("True False True\n", "")
+
+
 def test_release_asks_libraries_that_are_imported_and_only_those(monkeypatch):
     asked = []
     pool = types.SimpleNamespace(release_unused=lambda: asked.append("arrow"))

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from tamis._lazy import np, pa
 from tamis.errors import TamisError, UsageError
 from tamis.failures import is_memory_failure
+from tamis.memory.release import reusing_large_blocks
 from tamis.sizes import parse_size
 from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.text.download.parse_limits import (
@@ -104,14 +105,15 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
         known = cache.load(batch) if cache is not None else {}
         contents, types, urls = (batch.texts(f) for f in (self.content_field, self.type_field, self.url_field))
         began_s = time.process_time()
-        for i in pages.tolist():
-            if i in known:
-                outcome.put(i, known[i])
-                continue
-            try:
-                outcome.put(i, self._text(contents[i].as_buffer().to_pybytes(), types[i].as_py()))
-            except ParseRefused as exc:
-                outcome.refuse(i, f"page {urls[i].as_py()!r} is not parsed: {exc}")
+        with reusing_large_blocks():
+            for i in pages.tolist():
+                if i in known:
+                    outcome.put(i, known[i])
+                    continue
+                try:
+                    outcome.put(i, self._text(contents[i].as_buffer().to_pybytes(), types[i].as_py()))
+                except ParseRefused as exc:
+                    outcome.refuse(i, f"page {urls[i].as_py()!r} is not parsed: {exc}")
         if cache is not None:
             cache.store(
                 batch, {i: v for i, v in outcome.values.items() if i not in known}, time.process_time() - began_s
