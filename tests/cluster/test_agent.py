@@ -136,7 +136,7 @@ def test_a_run_is_refused_where_every_node_has_too_little_memory(tmp_path: Path)
     write(tmp_path / "in")
     session = HereSession(2, declared_bytes=30_000_000)
     try:
-        with pytest.raises(BudgetError, match=r"node . cannot take part: .*smallest.*declared to Ray") as error:
+        with pytest.raises(BudgetError, match=r"node . cannot take part: .*smallest.*declared to the cluster") as error:
             pipeline(tmp_path / "in", tmp_path / "out").execute(HereExecutor(session))
     finally:
         session.close()

@@ -83,7 +83,7 @@ def found(output: Path) -> Table:
     by_bin: Table = {("", "bytes", f"length_{side}"): parsed(t) for side, t in books["lengths"].items()}
     for book in books["stages"]:
         by_bin |= {(book["name"], name, "score"): parsed(t) for name, t in book.get("scores", {}).items()}
-    assert {key: Histogram(counts).bins() for key, counts in by_bin.items()} == stored
+    assert {key: [list(b) for b in Histogram(counts).bins()] for key, counts in by_bin.items()} == stored
     return by_bin
 
 

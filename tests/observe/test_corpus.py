@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tamis.engine.samples import Sample, SampleOutcome, select
+from tamis.engine.samples import DocumentSample, SampleOutcome, select
 from tamis.observe.report.corpus import Corpus, groups_of, wilson
 
 
-def sample(key: int, kept: bool, source: str = "", file: int = 0) -> Sample:
+def sample(key: int, kept: bool, source: str = "", file: int = 0) -> DocumentSample:
     outcome = SampleOutcome.KEPT if kept else SampleOutcome.DROPPED
-    return Sample(key, outcome, file, key, n_bytes=100 * key, groups={"source": source} if source else {})
+    return DocumentSample(key, outcome, file, key, n_bytes=100 * key, groups={"source": source} if source else {})
 
 
 def test_kept_shares_of_sources() -> None:

@@ -115,7 +115,7 @@ def selections_of(n_bytes: int, min_bytes: int) -> int:
     """Return about how many selections there are: of the w k-grams of a window, two in w + 1 positions.
 
     >>> selections_of(1_000_000_000, 500)
-    7905138
+    7936508
     """
     return round(2 * n_bytes / (min_bytes - min_bytes // 2 + 2))
 

@@ -17,7 +17,6 @@ from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_remote
-from tamis.yaml_text import read_text
 
 if TYPE_CHECKING:
     from tamis.curation import CurationResult
@@ -172,6 +171,8 @@ def token_values(
 
 def _refuse_without_lists(preset: str) -> None:
     """Raise UsageError for a preset that needs lists of URLs, none of which ships."""
+    from tamis.yaml_text import read_text
+
     path = find_recipe(preset)
     if os.path.isfile(path) and re.search(r"^blocklists:\s*\?\?\?", read_text(path), re.MULTILINE):
         raise UsageError(

@@ -25,7 +25,7 @@ def counted(stage: Any, **columns: list[Any]) -> dict[str, list[list[Any]]]:
     identify(batch)
     book = StageBook(stage.name)
     run_stage(stage, stage.name, [batch], book)
-    return {name: histogram.bins() for name, histogram in book.scores.items()}
+    return {name: [list(b) for b in histogram.bins()] for name, histogram in book.scores.items()}
 
 
 class Length(DocumentFilter):

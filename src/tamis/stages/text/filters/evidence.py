@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 Ranges = list[tuple[int, int]]
-_LINE = re.compile(r"[^\n]*\S[^\n]*")
+_LINE = re.compile(r"[^\n]+")
 _PARAGRAPH = re.compile(r"\S.*?(?=\n\s*\n|\Z)", re.DOTALL)
 _WORD = re.compile(r"\S+")
+_POLICIES = re.compile(
+    r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies", re.IGNORECASE
+)
 _END_MARKS = tuple(".!?\"'”’。！？…")
 _BULLETS = "•‣▶◀◦■□▪▫–-*"
 _ELLIPSES = ("...", "…", ". . .")
@@ -56,7 +59,7 @@ def _matches(pattern: str, flags: int = 0) -> Finder:
 
 
 def _lines(accepts: Callable[[str], bool]) -> Finder:
-    return lambda text: (m.span() for m in _LINE.finditer(text) if accepts(m[0].strip()))
+    return lambda text: (m.span() for m in _LINE.finditer(text) if (line := m[0].strip()) and accepts(line))
 
 
 def _repeated(pattern: re.Pattern[str]) -> Finder:
@@ -66,7 +69,7 @@ def _repeated(pattern: re.Pattern[str]) -> Finder:
         seen: set[str] = set()
         for match in pattern.finditer(text):
             part = match[0].strip()
-            if part in seen:
+            if part and part in seen:
                 yield match.span()
             seen.add(part)
 
@@ -153,7 +156,7 @@ _FINDERS: dict[str, Finder] = {
     "digits": _matches(r"\d+"),
     "bracket_chars": _matches(r"[()\[\]{}]+"),
     "url_chars": _matches(r"https?://\S+"),
-    "porn_urls": _matches(r"https?://\S*porn\S*", re.IGNORECASE),
+    "porn_urls": _matches(r"https?://\S{0,500}porn\S{0,500}", re.IGNORECASE),
     "basic_whitespace_chars": _matches(r"\s{2,}"),
     "hash_chars": _matches(r"#+"),
     "ellipses": _matches(r"\.{3,}|…"),
@@ -161,10 +164,7 @@ _FINDERS: dict[str, Finder] = {
     "word_chars": _words(lambda word: len(word) >= _LONG_WORD),
     "longest_word": _longest_word,
     "words_with_alpha": _words(lambda word: not _has_letter(word)),
-    "boilerplate_paragraphs": _matches(
-        r"[^\n]*(?:terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies)[^\n]*",
-        re.IGNORECASE,
-    ),
+    "boilerplate_paragraphs": _lines(lambda line: _POLICIES.search(line) is not None),
     "lorem_ipsum": _matches(r"lorem ipsum", re.IGNORECASE),
     "c4_lorem_ipsum": _matches(r"lorem ipsum", re.IGNORECASE),
     "javascript": _matches(r"javascript", re.IGNORECASE),
