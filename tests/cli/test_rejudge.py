@@ -48,7 +48,7 @@ def curate(source: Path, folder: Path, least: int) -> Path:
     folder.mkdir()
     (folder / "recipe.yaml").write_text(RECIPE.format(least=least))
     arguments = ["curate", str(source), str(folder / "out"), "--preset", str(folder / "recipe.yaml"), "-q"]
-    result = CliRunner().invoke(app, [*arguments, "--memory", "700MB", "--workers", "1"])
+    result = CliRunner().invoke(app, [*arguments, "--memory", "4GB", "--workers", "1"])
     assert result.exit_code == 0, result.output
     return folder / "out"
 

@@ -487,7 +487,7 @@ def test_a_run_resumes_with_other_memory(tmp_path: Path, monkeypatch: pytest.Mon
 def test_shards_are_merged(tmp_path: Path) -> None:
     texts = documents(150, 6)
     source = write(tmp_path / "in", texts, 4)
-    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "24", "--memory", "512MB"]
+    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "24", "--memory", "4GB"]
     for shard in ("0/2", "1/2"):
         done = CliRunner().invoke(app, [*words, "--shard", shard, "--quiet"])
         assert done.exit_code == 0, done.output
@@ -517,7 +517,7 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
         "name: passages\ninput: ???\noutput: ???\nsteps:\n  - exact_duplicates\n"
         "  - repeated_passages: {min_bytes: 24, max_source_loss: 1}\n  - text\n"
     )
-    words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "512MB", "--quiet"]
+    words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "4GB", "--quiet"]
     planned = CliRunner().invoke(
         app, ["plan", str(recipe), "--set", f"input={source}", "--set", f"output={tmp_path}/x"]
     )

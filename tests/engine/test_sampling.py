@@ -158,7 +158,7 @@ def test_samples_of_shards_are_joined(source: Path, selection: SampleSelection, 
 
 def test_no_samples(source: Path, tmp_path: Path) -> None:
     runner = CliRunner()
-    arguments = ["filter", "gopher", str(source), str(tmp_path / "out"), "--no-samples", "-q", "--memory", "600MB"]
+    arguments = ["filter", "gopher", str(source), str(tmp_path / "out"), "--no-samples", "-q", "--memory", "4GB"]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert not (tmp_path / "out/_tamis" / FILE).exists()
