@@ -44,7 +44,7 @@ _FOLDER = "column_types"  # of the pass, inside the run directory
 
 
 def wants_scan(job: Job) -> bool:
-    """Return True if a user's stage reads frames of JSON records whose types nobody declared."""
+    """Return True if a stage of the user reads frames of JSON records without declared types."""
     return (
         job.reader is not None
         and job.partitioning is not None

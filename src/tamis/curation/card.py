@@ -51,7 +51,7 @@ class Split:
 
 @dataclass
 class TokensOnCard:
-    """What a card tells of an output of token ids. `is_loaded`: `datasets` reads its files."""
+    """Facts of the card about an output of token ids. `is_loaded`: `datasets` reads its files."""
 
     tokenizer: str
     sequence_length: int | None
@@ -61,7 +61,7 @@ class TokensOnCard:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a data set comes from. `command`: that makes it again, "" if a program made it; `version`: of Tamis."""
+    """Provenance of a data set. `command`: makes it again, "" if a program made it; `version`: of Tamis."""
 
     sources: Sequence[str] = ()
     command: str = ""

@@ -148,7 +148,7 @@ class DuplicateLines(Deduplication):
 
 @dataclass
 class Decontaminate(Deduplication):
-    """What documents share with evaluation sets is dropped or cut. See DecontaminationWorkflow."""
+    """Drop or cut what documents share with evaluation sets. See DecontaminationWorkflow."""
 
     against: Any = None
     text_field: str = "text"

@@ -145,7 +145,7 @@ class InOneCall(ABC):
 
     @property
     def is_cache_in_output(self) -> bool:
-        """Whether `cache_path` is the output or a folder of it.
+        """True if `cache_path` is the output or a folder of it.
 
         Scratch is then where it is by default, in the run directory of the output.
         """

@@ -70,7 +70,7 @@ class Passes:
 
     @property
     def has_shards(self) -> bool:
-        """Whether parts of the input can be read by separate calls."""
+        """True if parts of the input can be read by separate calls."""
         return self.prepare is None and bool(self.keys or self.choose is not None)
 
     @property

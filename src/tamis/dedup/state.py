@@ -142,7 +142,7 @@ class LinkedPass:
 
 @dataclass(frozen=True)
 class PassageGroups:
-    """How substring deduplication divided its work: parts of the key space, and the first document of each range."""
+    """Division of a substring deduplication: parts of the key space, and the first document of each range."""
 
     n_parts: int
     ranges: list[int]

@@ -83,7 +83,7 @@ class Job:
 
     @property
     def takes_all_files(self) -> bool:
-        """Whether a stage must get all files of the input in one task."""
+        """True if a stage must get all files of the input in one task."""
         return self.reader is None and any(stage.traits.takes_all_files for stage in self.stages)
 
     @property

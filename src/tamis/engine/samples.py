@@ -96,7 +96,7 @@ def size_of_role(role: str) -> int:
 
 @dataclass(frozen=True)
 class SampleLimits:
-    """What a further document must not exceed to be chosen, by role; a role that is not full has no limit.
+    """The largest key with which a further document is chosen, by role; a role that is not full has no limit.
 
     `keys`: the largest key; `distances`: the largest distance from the limit of a rule.
     """

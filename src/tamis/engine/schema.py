@@ -405,7 +405,7 @@ class Manifest:
 
 
 class LeakReport(TypedDict):
-    """What workers keep of every partition: the data of an event `leak`, and an entry of `RunResult.leaks`."""
+    """Memory or handles that workers keep of every partition: an event `leak`, and an entry of `RunResult.leaks`."""
 
     text: str
     who: str

@@ -57,7 +57,7 @@ class RecordFrame:
 def read_frames(file: BinaryIO, base: int, start: int, end: int) -> Iterator[tuple[int, RecordFrame]]:
     """Yield (position, frame) of the frames of a block file that begin in [start, end). `base`: where the file begins.
 
-    The others are passed over without being read.
+    The others are skipped without being read.
     """
     position = base
     file.seek(0)

@@ -1,4 +1,4 @@
-"""How processes share GPUs: how much memory each may take, and turns on a device that several use.
+"""Share GPUs among processes: the memory of each, and a lock for devices that several use.
 
 The supervisor chooses the limit (engine/supervisor/devices.py). torch and CuPy keep their own memory, so each that is
 used gets it (RMM: pools.py). What CUDA itself holds for a process (its context, code, stacks) is outside of all of

@@ -1,4 +1,4 @@
-"""What held a run back: where the time of its workers went, and causes with the number that proves each and a remedy.
+"""Diagnose what held a run back: time of its workers, and causes with the number that proves each and a remedy.
 
 Pure: from what was read of a run (snapshot.py). Figures are those of the newest pass, whose series the run directory
 has. A cause is named only where its number exceeds a limit that is given with it.
@@ -35,7 +35,7 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class TimeShares:
-    """Where the time of the workers went, in seconds of all of them. None: not recorded."""
+    """Time of all workers by activity, in seconds. None: not recorded."""
 
     computing_s: float
     waiting_s: float  # within stages, for files, devices or other processes

@@ -81,12 +81,12 @@ class Snapshot:
 
     @property
     def shows_documents(self) -> bool:
-        """Whether pages may show parts of documents (setting no_samples)."""
+        """True if pages may show parts of documents (setting no_samples)."""
         return self.about.get("shows_documents") is not False
 
     @property
     def reads_texts(self) -> bool:
-        """Whether pages may show texts as they are in the input: not where the run removes values from them."""
+        """True if pages may show texts as they are in the input: not where the run removes values from them."""
         return self.shows_documents and self.about.get("redacts") is not True
 
     def rate(self, column: str) -> float:

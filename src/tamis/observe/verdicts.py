@@ -71,7 +71,7 @@ class ThresholdChange:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the parameter is no limit, but switches the rule off."""
+        """True if the parameter is no limit, but switches the rule off."""
         return "{}" not in self.text
 
     @property
@@ -117,7 +117,7 @@ class PlannedRule:
 
     @property
     def meaning(self) -> str:
-        """What the score is, in words."""
+        """The meaning of the score, in words."""
         return self.recorded.meaning
 
     def recipe_text(self, limit: str) -> str:

@@ -80,7 +80,7 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
 
     @property
     def writes_itself(self) -> bool:
-        """Whether a class of a user's own writes the files, which the engine then neither writes nor commits."""
+        """True if a class of the user writes the files, which the engine then neither writes nor commits."""
         return any(not getattr(type(self), name).__module__.startswith("tamis.") for name in ("process", "write_data"))
 
     def write_data(self, task: DocumentBatch, file_path: str) -> None:

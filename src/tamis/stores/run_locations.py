@@ -1,4 +1,4 @@
-"""Where the run directory of an output is; the folder that represents an output in a bucket on this machine.
+"""Locate the run directory of an output, and the local folder that represents an output in a bucket.
 
 Everything that going on needs is in the bucket; the folder can be lost, and is made anew from there on any machine.
 """

@@ -1,4 +1,4 @@
-"""What would become of documents that another limit lets pass: a sample of them goes through the rules again.
+"""Judge documents that another limit lets pass: a sample of them goes through the rules again.
 
 The command of the run is loaded again (`command.json`), the limit changed, and a sample of the documents, read from the
 input, taken through its stages in this process. Deduplications judge documents by others, and are left out.
@@ -31,7 +31,7 @@ _Z = 1.96  # of a 95 % interval
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many of the documents that would pass a rule the whole run would keep, with 95 % confidence."""
+    """Estimate of how many documents that pass a rule the whole run keeps, with a 95 % interval."""
 
     n_judged: int
     n_kept: int  # of those judged

@@ -76,7 +76,7 @@ def why(
 
 @dataclass(frozen=True)
 class _Change:
-    """What would keep a document: the rule that dropped it, the smallest change of it, and the rules after it."""
+    """The change that would keep a document: the rule that dropped it, its smallest change, and the rules after it."""
 
     rule: PlannedRule | None
     smallest: ThresholdChange | None

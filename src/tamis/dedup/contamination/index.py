@@ -38,7 +38,7 @@ ITEM = np.dtype(
     [("set", "<u4"), ("file", "<u4"), ("row", "<u8"), ("n_ngrams", "<u4"), ("n_tokens", "<u4"), ("kind", "<u8")]
 )
 CHECKED, AS_A_WHOLE, UNCHECKED = 0, 1, 2
-"""How an item is looked for: by its n-grams, as a whole, or not at all because it is too short."""
+"""The search for an item: by its n-grams, as a whole, or not at all because it is too short."""
 PLACE_SHIFT, TOKEN_MASK = 23, (1 << 22) - 1
 MOST_TEXT_BYTES = 1 << 40
 MOST_POSTINGS = 64  # items that are named for one n-gram

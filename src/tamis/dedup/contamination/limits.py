@@ -1,4 +1,4 @@
-"""What decides whether a document is contaminated, as plain values: the process that drives the passes reads them."""
+"""Limits that decide whether a document is contaminated, as plain values for the process that drives the passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a document counts as contaminated by an item, and what is cut out of it.
+"""Rules of decontamination: which documents count as contaminated by an item, and which spans are cut.
 
 A run is a sequence of windows, each one word further in the document and in the item. An item contaminates a document
 whose longest run with it has at least `min_words` words, and which holds at least `min_share` of the n-grams of the
@@ -27,7 +27,7 @@ _MOST_OPEN = 1024  # runs, before those that have ended are forgotten
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a document shares with one item: the longest run in words and in bytes of the text, and its windows."""
+    """Overlap of a document with one item: the longest run in words and in bytes of the text, and its windows."""
 
     item: int
     words: int

@@ -127,7 +127,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
     @property
     def writes_ids(self) -> bool:
-        """Whether the ids by file and place are written, as the field that the output is to have."""
+        """True if the ids by file and position are written, as the field that the output must have."""
         is_wanted = CURATOR_DEDUP_ID_STR in (self.output_fields or ())
         return self.id_generator_path is not None and is_wanted and not self.drop_id_field
 

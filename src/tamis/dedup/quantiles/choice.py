@@ -1,4 +1,4 @@
-"""How documents are chosen by their scores, as plain values: the process that drives the passes reads them."""
+"""Options of choosing documents by their scores, as plain values for the process that drives the passes."""
 
 from __future__ import annotations
 

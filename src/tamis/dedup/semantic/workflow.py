@@ -124,7 +124,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
     @property
     def is_in_steps(self) -> bool:
-        """Whether the files between its steps are wanted (steps.py): where they go is given, or how it ends is not."""
+        """True if the files between its steps are requested (steps.py): by a path, or by leaving out how it ends."""
         return not self.perform_removal and (self.cache_path is not None or self.eps is None)
 
     def _ranking(self) -> tuple[str | None, bool]:

@@ -47,7 +47,7 @@ WANTED_COLUMNS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the steps of the solver leave what they found, below the folder of files between passes."""
+    """Folders in which the steps of the solver store their results, below the folder of files between passes."""
 
     folder: str
 

@@ -1,4 +1,4 @@
-"""How texts are rewritten before their passages are compared, and where each byte of the result comes from.
+"""Rewrite texts before their passages are compared, with the origin of each byte of the result.
 
 Works on bytes of UTF-8 and is cheap; every mode maps a character to one that takes no more bytes, or drops it.
 """

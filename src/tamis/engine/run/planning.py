@@ -42,7 +42,7 @@ class ExecutionContext:
 
     @property
     def takes_samples(self) -> bool:
-        """Whether excerpts of documents are stored: of what the user gets, not of passes in between."""
+        """True if excerpts of documents are stored: of the output, not of passes in between."""
         is_reported = self.job.writer is None or self.job.writer.is_reported
         return is_reported and not self.settings.no_samples
 

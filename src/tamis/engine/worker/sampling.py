@@ -51,7 +51,7 @@ Array = np.ndarray[Any, Any]
 
 
 class SamplePlan:
-    """What does not change from unit to unit: the field that is shown, rules with their limits, redactions."""
+    """Settings of sampling that hold for a whole run: the field that is shown, rules with their limits, redactions."""
 
     def __init__(self, job: Job) -> None:
         self.text_field = job.text_field
@@ -268,7 +268,7 @@ class SampleCollector:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is stored of a document besides its text."""
+    """Facts that are stored of a document besides its text."""
 
     file: int
     offset: int

@@ -1,4 +1,4 @@
-"""How texts are compared: the letters that each character stands for, as tables that kernels read.
+"""Fold characters for comparison: the letters that each character stands for, as tables for kernels.
 
 Case, accents, width and compatibility forms do not count (normal form KD of the case-folded character, without
 combining marks); letters, digits and the marks of other scripts do, everything else separates words. Invisible

@@ -32,7 +32,7 @@ BYTES_PER_CANDIDATE = 160  # without its text: what the kernel works in, and wha
 
 @helper
 def _matching_right(text, a, b, limit):
-    """How many bytes from a and from b on are equal, at most `limit`."""
+    """Return how many bytes from a and from b on are equal, at most `limit`."""
     n = np.int64(0)
     while n + 8 <= limit and load_u64(text, a + n) == load_u64(text, b + n):
         n += 8
@@ -43,7 +43,7 @@ def _matching_right(text, a, b, limit):
 
 @helper
 def _matching_left(text, a, b, limit):
-    """How many bytes before a and before b are equal, at most `limit`."""
+    """Return how many bytes before a and before b are equal, at most `limit`."""
     n = np.int64(0)
     while n + 8 <= limit and load_u64(text, a - n - 8) == load_u64(text, b - n - 8):
         n += 8

@@ -1,4 +1,4 @@
-"""Where the next word of a text ends, as the published regular expressions of byte-level tokenizers say.
+"""Find the end of the next word of a text, as the published regular expressions of byte-level tokenizers define it.
 
 Four families of expressions (stages/text/tokens/patterns.py has their texts): GPT2, CL100K, O200K, and GPT2 with each
 digit apart. All of them look ahead only, so that a text can be continued at any word. Characters have flags, in a table

@@ -1,4 +1,4 @@
-"""Where added tokens ("<|endoftext|>") are in texts: leftmost first, of those the longest; and which texts need NFC.
+"""Find added tokens ("<|endoftext|>") in texts: leftmost first, of those the longest; and texts that need NFC.
 
 Tokens are grouped by their first two bytes. A table over all pairs of bytes says where a group may begin; blocks of 64
 bytes without any of the first bytes are passed at once. Memory: 256 KiB, and 20 bytes for each part of a text. Time:

@@ -1,4 +1,4 @@
-"""What the samples of a run say about its corpus: examples of rules, documents to read, groups with their kept share.
+"""Describe a corpus by the samples of a run: examples of rules, documents to read, groups with their kept share.
 
 Reads samples.jsonl of a run directory, whose texts are hostile.
 """

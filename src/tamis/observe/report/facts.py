@@ -40,7 +40,7 @@ class Facts:
 
     @property
     def reads_texts(self) -> bool:
-        """Whether texts of the input may be shown."""
+        """True if texts of the input may be shown."""
         return self.run.reads_texts
 
     @property

@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"\[([0-9][0-9.e-]*), '([A-Za-z_-]*)'\]")
 
 
 class ScoreHistograms:
-    """How many documents of each language have which score."""
+    """Histogram of the language scores of documents, by language."""
 
     def __init__(self) -> None:
         self.counts: dict[str, list[int]] = {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecipeTexts:
-    """How a recipe sets the limits of a filter that is part of a rule set: texts with {} for the value, by limit."""
+    """Recipe lines that set the limits of a filter of a rule set: texts with {} for the value, by limit."""
 
     by_limit: Mapping[str, str]
 
@@ -64,7 +64,7 @@ class DocumentFilter(ABC):
 
     @property
     def meaning(self) -> str:
-        """What the score is, in words: the first sentence of the docstring."""
+        """The meaning of the score, in words: the first sentence of the docstring."""
         own = type(self).__doc__ or ""
         return "" if own.startswith(f"{type(self).__name__}(") else own.strip().partition("\n")[0][:300]
 
@@ -128,7 +128,7 @@ class DocumentFilter(ABC):
 
     @property
     def in_recipe(self) -> Mapping[str, str]:
-        """How a recipe sets the limits that it does not set under their own names."""
+        """Recipe lines for the limits that a recipe does not set under their own names."""
         return self._in_recipe.by_limit if self._in_recipe is not None else {}
 
     def find_evidence(self, text: str) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What a rule counted in a text: the ranges that a report highlights in examples of dropped documents.
+"""Find what a rule counted in a text: the ranges that a report highlights in examples of dropped documents.
 
 By the statistic that a filter compares (kernels/text), so that every filter over it has them. For few documents and in
 plain Python: the ranges explain a score, and do not define it. Statistics without places in the text (its length, its

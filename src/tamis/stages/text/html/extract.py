@@ -156,7 +156,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class _Outcome:
-    """What became of the documents of a batch: texts, rules that drop, reasons for the quarantine."""
+    """Outcome of the documents of a batch: texts, rules that drop, reasons for the quarantine."""
 
     def __init__(self, n: int) -> None:
         self.stays = np.ones(n, bool)

@@ -1,4 +1,4 @@
-"""What takes the main text out of one page: functions of three libraries by name, or one of the user's own.
+"""Extractors of the main text of a page: functions of three libraries by name, or one of the user's own.
 
 They differ from the classes in `stages/text/download/html_extractors`, which keep paragraphs by their share of stop
 words, as NeMo Curator does: here the text is that of the library.

@@ -16,7 +16,7 @@ NO_END = "none"
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """How documents become token ids, and how these are written.
+    """Options of tokenizing documents and of writing their token ids.
 
     `tokenizer`: a folder with tokenizer.json or a .tiktoken file. `format`: one of FORMATS. `sequence_length`: rows of
     so many tokens instead of documents. `packing`: "concatenate" fills sequences in order and cuts documents at their

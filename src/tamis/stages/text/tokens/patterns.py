@@ -31,7 +31,7 @@ TIKTOKEN_CL100K = (
 
 @dataclass(frozen=True)
 class Pattern:
-    """How an expression cuts texts; `numbers` has the same for kernels."""
+    """Rules by which an expression cuts texts; `numbers` encodes them for kernels."""
 
     name: str
     family: int  # _pretokens.GPT2, CL100K or O200K, which planning need not load
