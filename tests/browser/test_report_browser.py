@@ -20,6 +20,7 @@ import pytest
 from tamis.cli.main import app
 from tests.support.chromium import Browser
 from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 pytestmark = pytest.mark.timeout(300)
 HOSTILE = (
@@ -80,7 +81,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(folder / "in")
     (folder / "recipe.yaml").write_text(RECIPE)
     arguments = ["curate", str(folder / "in"), str(folder / "out"), "--preset", str(folder / "recipe.yaml"), "-q"]
-    result = CliRunner().invoke(app, [*arguments, "--memory", "4GB", "--workers", "1", "--quarantine-limit", "5%"])
+    result = tamis(*arguments, "--memory", "900MB", "--workers", "1", "--quarantine-limit", "5%")
     assert result.exit_code == 0, result.output
     return folder / "out/_tamis/report.html"
 

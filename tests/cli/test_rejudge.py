@@ -13,6 +13,7 @@ import pytest
 from tamis.cli.main import app
 from tamis.cli.runs.rejudge import interval
 from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 WORDS = "the of and sieve drum corpus memory budget paper word with have be".split()  # noqa: SIM905
 RECIPE = """
@@ -48,7 +49,7 @@ def curate(source: Path, folder: Path, least: int) -> Path:
     folder.mkdir()
     (folder / "recipe.yaml").write_text(RECIPE.format(least=least))
     arguments = ["curate", str(source), str(folder / "out"), "--preset", str(folder / "recipe.yaml"), "-q"]
-    result = CliRunner().invoke(app, [*arguments, "--memory", "4GB", "--workers", "1"])
+    result = tamis(*arguments, "--memory", "700MB", "--workers", "1")
     assert result.exit_code == 0, result.output
     return folder / "out"
 

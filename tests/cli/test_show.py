@@ -113,3 +113,11 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
     assert styled("error:", "red", Terminal()) == "error:"
+
+
+def test_a_long_path_folds_what_follows_and_no_reason() -> None:
+    row = ["/" + "x" * 89, "493,890", "43", "bytes", "not valid JSON", "", '{"id": "broken", "text": "not closed}']
+    columns = ["file", "offset", "length", "unit", "reason", "stage", "begins with"]
+    lines = table_lines(columns, [row], [1, 2], 160)
+    assert any("not valid JSON" in line for line in lines)
+    assert max(map(len, lines)) <= 160

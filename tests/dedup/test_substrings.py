@@ -30,6 +30,7 @@ from tamis.stages.deduplication.substrings.workflow import SubstringDeduplicatio
 from tamis.stages.text.io import JsonlReader
 from tests.reference.substring_twin import Spans, removed_by_suffix_array, removed_spans
 from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
@@ -487,11 +488,11 @@ def test_a_run_resumes_with_other_memory(tmp_path: Path, monkeypatch: pytest.Mon
 def test_shards_are_merged(tmp_path: Path) -> None:
     texts = documents(150, 6)
     source = write(tmp_path / "in", texts, 4)
-    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "24", "--memory", "4GB"]
+    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "24", "--memory", "512MB"]
     for shard in ("0/2", "1/2"):
-        done = CliRunner().invoke(app, [*words, "--shard", shard, "--quiet"])
+        done = tamis(*words, "--shard", shard, "--quiet")
         assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, [*words, "--merge", "--quiet", "--max-source-loss", "100%"])
+    done = tamis(*words, "--merge", "--quiet", "--max-source-loss", "100%")
     assert done.exit_code == 0, done.output
     assert read(tmp_path / "out") == expected_output(texts, 24)
 
@@ -517,13 +518,13 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
         "name: passages\ninput: ???\noutput: ???\nsteps:\n  - exact_duplicates\n"
         "  - repeated_passages: {min_bytes: 24, max_source_loss: 1}\n  - text\n"
     )
-    words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "4GB", "--quiet"]
+    words = ["curate", str(source), str(tmp_path / "out"), "--preset", str(recipe), "--memory", "512MB", "--quiet"]
     planned = CliRunner().invoke(
         app, ["plan", str(recipe), "--set", f"input={source}", "--set", f"output={tmp_path}/x"]
     )
     assert "texts for cut_repeated_passages" in planned.output
-    told = CliRunner().invoke(app, words)
-    assert told.exit_code == 0, told.output
+    done = tamis(*words)
+    assert done.exit_code == 0, done.output
     seen: dict[str, int] = {}
     for i, text in enumerate(texts):
         seen.setdefault(text, i)

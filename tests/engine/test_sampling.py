@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.cli.main import app
 from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, read_samples, rule_roles, select
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -24,7 +23,7 @@ from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modifiers import Modify, PiiRedactor, UnicodeReformatter
 from tamis.tasks import DocumentBatch
-from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 N = 3000
 
@@ -157,9 +156,8 @@ def test_samples_of_shards_are_joined(source: Path, selection: SampleSelection, 
 
 
 def test_no_samples(source: Path, tmp_path: Path) -> None:
-    runner = CliRunner()
-    arguments = ["filter", "gopher", str(source), str(tmp_path / "out"), "--no-samples", "-q", "--memory", "4GB"]
-    result = runner.invoke(app, arguments)
+    arguments = ["filter", "gopher", str(source), str(tmp_path / "out"), "--no-samples", "-q", "--memory", "600MB"]
+    result = tamis(*arguments)
     assert result.exit_code == 0, result.output
     assert not (tmp_path / "out/_tamis" / FILE).exists()
     report = (tmp_path / "out/_tamis/report.html").read_text()

@@ -16,6 +16,7 @@ from tamis.terminal import cells, fold, fold_words, is_terminal, printable, styl
 _PLAIN_WIDTH = 160
 _GAP = 3  # columns between two columns of a table
 _NARROWEST = 8  # no column is folded below this
+_LABEL = 16  # columns up to this width hold names and reasons, and are folded last
 _INDENT = 4  # of the last column, where it is below the others
 
 
@@ -134,10 +135,15 @@ def _room(n_columns: int, width: int) -> int:
 
 
 def _fit(rows: Sequence[Sequence[str]], width: int, break_words: bool = False) -> list[int]:
-    """Shrink the widest column by one until all columns fit; none below its longest word unless words may break."""
+    """Shrink the widest column by one until all columns fit.
+
+    Unless words may break, no column gets narrower than its longest word, and those of labels keep their width.
+    """
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     words = [max(cells(word) for cell in column for word in cell.split(" ")) for column in zip(*rows, strict=True)]
-    least = [max(min(n, _NARROWEST), 0 if break_words else word) for n, word in zip(widths, words, strict=True)]
+    least = [min(n, _NARROWEST) for n in widths]
+    if not break_words:
+        least = [n if n <= _LABEL else max(low, word) for n, low, word in zip(widths, least, words, strict=True)]
     while sum(widths) > _room(len(widths), width):
         spare = [n - low for n, low in zip(widths, least, strict=True)]
         if max(spare) <= 0:
