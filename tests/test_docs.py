@@ -16,6 +16,7 @@ import pytest
 
 from tamis.recipe.load import RECIPE_SETTINGS, TOP_LEVEL
 from tests.stages.text.tokens import small_tokenizers
+from tests.support.run_dirs import run_dir_path
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])  # CONTRIBUTING.md: test_contributing.py
@@ -284,7 +285,7 @@ def test_odd_records(raw: bytes, expected: bytes | str, kind: str | None, value:
     files = sorted((tmp_path / "jsonl").glob("*.jsonl"))
     if isinstance(expected, str):
         assert b"".join(f.read_bytes() for f in files) == b""
-        assert [e.reason for e in read_entries(tmp_path / "jsonl/_tamis/quarantine")] == [expected]
+        assert [e.reason for e in read_entries(run_dir_path(tmp_path / "jsonl") / "quarantine")] == [expected]
         return
     assert b"".join(f.read_bytes() for f in files) == expected
     table = pq.read_table(next((tmp_path / "parquet").glob("*.parquet")))

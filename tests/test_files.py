@@ -16,6 +16,7 @@ import pytest
 
 from tamis import files
 from tamis.errors import RunConflict
+from tests.support.run_dirs import run_dir_path
 
 
 def mode_of(path: Path) -> int:
@@ -81,7 +82,7 @@ def test_files_of_a_run_are_written_by_their_owner_only_whatever_the_umask(tmp_p
     try:
         files.write_json(tmp_path / "plan.json", {"a": 1})
         os.close(files.open_to_append(tmp_path / "log"))
-        files.own_folder(tmp_path / "_tamis", "", 0o755)
+        files.own_folder(run_dir_path(tmp_path), "", 0o755)
         files.own_folder(tmp_path / "staged", "")
         files.write_bytes(tmp_path / "shared", b"")
     finally:
@@ -177,7 +178,7 @@ def test_whose_a_folder_is() -> None:
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
-    folder = tmp_path / "_tamis"
+    folder = run_dir_path(tmp_path)
     folder.mkdir()
     folder.chmod(mode)
     with pytest.raises(RunConflict, match=rf"can be written by others \(mode {mode:04o}\).*; do that"):

@@ -23,6 +23,7 @@ from tamis.recipe.load import load_recipe
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.support.command import tamis as command
+from tests.support.run_dirs import run_dir_path
 
 KEY = "sk-0123456789abcdef"
 
@@ -181,7 +182,7 @@ def test_no_file_of_a_run_and_no_error_tells_a_secret(tmp_path: Path) -> None:
     assert result.ledger.quarantined.n == 5
     assert (
         "401 for key <secret>"
-        in (output / "_tamis" / "quarantine" / "quarantine-000000-000000000000000.jsonl").read_text()
+        in (run_dir_path(output) / "quarantine" / "quarantine-000000-000000000000000.jsonl").read_text()
     )
     assert files_with(output, KEY) == files_with(output, "open sesame") == []
     with pytest.raises(RunConflict, match=r"limit 3 -> 4"):
@@ -235,7 +236,7 @@ def test_secrets_given_by_set_are_asked_for_again(tmp_path: Path, monkeypatch: p
     told = command("run", "r.yaml", "--set", f"mine={KEY}", "--set", "model=large", "--memory", "400MB", *allow)
     assert told.exit_code == 0, told.output
     assert files_with(output, KEY) == []
-    kept = json.loads((output / "_tamis" / "command.json").read_text())
+    kept = json.loads((run_dir_path(output) / "command.json").read_text())
     assert (kept["job"]["overrides"], kept["secrets"]) == ({"model": "large"}, ["mine"])
     for changes, why in (
         ({}, "whose value is not saved; give it again: --set mine=VALUE"),

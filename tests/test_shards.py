@@ -24,6 +24,7 @@ from tamis.observe.commits import commit_of, written_row
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 N = 3
 
@@ -77,7 +78,7 @@ def test_shards_of_other_stages_do_not_join(source: Path, tmp_path: Path) -> Non
     out = tmp_path / "all"
     for i in range(2):
         filtered(source, out, shard=f"{i}/2")
-    path = out / "shard-00001-of-00002" / "_tamis" / "plan.json"
+    path = run_dir_path(out / "shard-00001-of-00002") / "plan.json"
     plan = json.loads(path.read_text())
     plan["stages"][2]["params"]["text_field"] = ["body"]
     path.write_text(json.dumps(plan))
@@ -126,8 +127,8 @@ def test_files_that_got_one_schema_in_their_shard_get_another_when_joined(tmp_pa
         f"{name}{i}" for name, n in (("a", 9), ("b", 9), ("c", 7)) for i in range(n)
     )
     for path in (tmp_path / "all").glob("part-*.parquet"):
-        name, _ = written_row(tmp_path / "all/_tamis", path.name, 0)
-        assert commit_of(tmp_path / "all" / "_tamis", name) is not None
+        name, _ = written_row(run_dir_path(tmp_path / "all"), path.name, 0)
+        assert commit_of(run_dir_path(tmp_path / "all"), name) is not None
 
 
 @pytest.mark.parametrize("kind", ["exact", pytest.param("fuzzy", marks=pytest.mark.slow)])
@@ -259,7 +260,7 @@ def test_nothing_is_moved_before_every_shard_was_looked_at(source: Path, tmp_pat
     """A shard whose files were removed is refused: made anew, its files would join the old ones."""
     for i in range(2):
         filtered(source, tmp_path / "all", shard=f"{i}/2")
-    manifest = tmp_path / "all" / "shard-00001-of-00002" / "_tamis" / "manifest.json"
+    manifest = run_dir_path(tmp_path / "all" / "shard-00001-of-00002") / "manifest.json"
     manifest.rename(tmp_path / "manifest.json")
     with pytest.raises(UsageError, match="shard-00001-of-00002 is not finished"):
         filtered(source, tmp_path / "all", merge=True)
@@ -294,10 +295,10 @@ def test_what_was_joined_is_not_removed_where_no_shards_could_take_its_place(
     with pytest.raises(RunConflict, match="joined already or are not all there"):
         filtered(source, tmp_path / "all", overwriting, merge=True, fresh=True)
     assert files_of(tmp_path / "all") == before
-    (tmp_path / "all/_tamis/forgetting").touch()
+    (run_dir_path(tmp_path / "all") / "forgetting").touch()
     with pytest.raises(RunConflict, match=r"^an earlier --fresh, which did not end: .* removed\. To start over, make"):
         filtered(source, tmp_path / "all", overwriting, merge=True)
-    (tmp_path / "all/_tamis/forgetting").unlink()
+    (run_dir_path(tmp_path / "all") / "forgetting").unlink()
     for i in range(2):
         filtered(source, tmp_path / "all", overwriting, shard=f"{i}/2")
     assert filtered(source, tmp_path / "all", overwriting, merge=True, fresh=True).status == "finished"

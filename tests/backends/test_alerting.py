@@ -13,6 +13,7 @@ from tamis.curation import Curation
 from tamis.errors import Incomplete, RecipeError, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tests.support.run_dirs import run_dir_path
 
 ALWAYS = {"rules": {"full": {"measure": "runtime", "above": "0s"}}}
 
@@ -38,7 +39,7 @@ def pipeline(source: Path) -> Pipeline:
 
 
 def log_of(source: Path) -> str:
-    return (source.parent / "out" / "_tamis" / "alerts.log").read_text()
+    return (run_dir_path(source.parent / "out") / "alerts.log").read_text()
 
 
 def run(source: Path, **settings: Any) -> Any:

@@ -17,6 +17,7 @@ from tamis import DocumentBatch, InProcessExecutor, Pipeline, ProcessingStage
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tests.faults.fault_harness import documents, env, execute, lines_of, write_lines
 from tests.faults.fault_stages import RaiseOn
+from tests.support.run_dirs import run_dir_path
 
 SCRIPT = """
 import sys
@@ -87,7 +88,7 @@ def test_partitions_before_the_exception_are_committed_and_not_repeated(tmp_path
     with pytest.raises(ValueError, match="cannot bear"):
         Pipeline("p", stages=stages).run(InProcessExecutor())
     assert lines_of(tmp_path / "out") == lines_of(first.parent)[:20]
-    assert not list((tmp_path / "out" / "_tamis" / "staged").glob("*"))
+    assert not list((run_dir_path(tmp_path / "out") / "staged").glob("*"))
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.jsonl")}
     resumed = Pipeline("p", stages=stages)
     resumed.execute(InProcessExecutor(), fail_fast=False, quarantine_limit="100%")

@@ -21,6 +21,7 @@ from tests.support import slow_run
 from tests.support.chromium import Browser
 from tests.support.made_documents import text
 from tests.support.made_run import add_cells, add_moment, make_run
+from tests.support.run_dirs import run_dir_path
 
 SRC = Path(__file__).parents[2] / "src"
 # Of every row of sections, those that are shown fill the whole width.
@@ -136,10 +137,10 @@ def test_a_curation_under_way_shows_its_passes_and_what_is_dropped(browser: Brow
     env = {**os.environ, "PYTHONPATH": f"{SRC}:{tmp_path}"}
     browser.look(1400, 900)
     with subprocess.Popen([*command, *more], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
-        while not (tmp_path / "out/_tamis/run.json").exists():
+        while not (run_dir_path(tmp_path / "out") / "run.json").exists():
             assert run.poll() is None
             time.sleep(0.05)
-        with served(tmp_path / "out/_tamis") as url:
+        with served(run_dir_path(tmp_path / "out")) as url:
             browser.driver.get(url)
             browser.wait("return document.querySelector('#passes [aria-current=step]') !== null", "a pass is current")
             assert browser.run("return document.querySelectorAll('#passes li').length") >= 4
@@ -160,7 +161,7 @@ def test_a_curation_under_way_shows_its_passes_and_what_is_dropped(browser: Brow
             assert browser.run(NO_VOIDS) == 0
             assert browser.complaints() == []
             browser.driver.get("about:blank")
-    browser.driver.get(f"file://{tmp_path}/out/_tamis/report.html")
+    browser.driver.get(f"file://{run_dir_path(tmp_path / 'out')}/report.html")
     assert browser.run("return document.querySelectorAll('ol.steps li.finished').length") >= 4
 
 

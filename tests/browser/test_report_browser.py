@@ -21,6 +21,7 @@ from tamis.cli.main import app
 from tests.support.chromium import Browser
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 
 pytestmark = pytest.mark.timeout(300)
 HOSTILE = (
@@ -83,7 +84,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arguments = ["curate", str(folder / "in"), str(folder / "out"), "--preset", str(folder / "recipe.yaml"), "-q"]
     result = tamis(*arguments, "--memory", "900MB", "--workers", "1", "--quarantine-limit", "5%")
     assert result.exit_code == 0, result.output
-    return folder / "out/_tamis/report.html"
+    return run_dir_path(folder / "out") / "report.html"
 
 
 def opened(browser: Browser, report: Path, width: int = 1300, scheme: str = "light") -> None:

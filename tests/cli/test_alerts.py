@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.run_dirs import run_dir_path
 from tests.support.slow_run import recipe, stages
 
 SRC = Path(__file__).parents[2] / "src"
@@ -68,7 +69,7 @@ def kept(place: Path) -> list[dict[str, Any]]:
 
 
 def in_database(place: Path) -> list[tuple[str, str, str, str]]:
-    db = sqlite3.connect(place / "out/_tamis/run.sqlite")
+    db = sqlite3.connect(run_dir_path(place / "out") / "run.sqlite")
     try:
         return db.execute("SELECT rule, level, text, data FROM alerts ORDER BY at").fetchall()
     finally:
@@ -103,7 +104,7 @@ sinks:
     )
     assert (alert["rule"], alert["level"], alert["limit"], alert["unit"]) == ("tiny", "critical", 0.0001, "share")
     assert alert["run"]["output"] == str(place / "out")
-    log = (place / "out/_tamis/alerts.log").read_text().splitlines()
+    log = (run_dir_path(place / "out") / "alerts.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in log] == [f"CRITICAL tiny: {alert['text']}"]
     ((rule, level, text, data),) = in_database(place)
     assert (rule, level, text) == ("tiny", "critical", alert["text"])
@@ -111,7 +112,7 @@ sinks:
     assert f"ALERT (critical) tiny: {alert['text']}\n" in stopped.stderr
     assert f"error: alert tiny: {alert['text']}" in stopped.stderr
     assert "run the same command again to resume" in stopped.stderr
-    assert f"1 alert (1 x tiny): {place}/out/_tamis/alerts.log" in stopped.stderr
+    assert f"1 alert (1 x tiny): {run_dir_path(place / 'out')}/alerts.log" in stopped.stderr
 
     some = written(place)
     assert 0 < len(some) < N_FILES  # what was under way is committed too
@@ -129,7 +130,7 @@ def test_remedies_change_nothing_but_the_way(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert written(place) == list(range(N_FILES))
     assert "alerts (" in done.stdout
-    db = sqlite3.connect(place / "out/_tamis/run.sqlite")
+    db = sqlite3.connect(run_dir_path(place / "out") / "run.sqlite")
     texts = " ".join(row[0] for row in db.execute("SELECT data FROM events WHERE kind IN ('remedy', 'recycle')"))
     db.close()
     for part in ("partitions are at most", "an alert asked for it", "nothing new starts for 0.5 s"):
@@ -153,7 +154,12 @@ alerts:
     allowed = tamis(*RUN, "--allow-alert-sinks", "--json", cwd=place)
     assert allowed.returncode == 0, allowed.stderr
     about = json.loads(allowed.stdout)["alerts"]
-    assert about == {"n": 1, "rules": {"tiny": 1}, "undelivered": {}, "log": f"{place}/out/_tamis/alerts.log"}
+    assert about == {
+        "n": 1,
+        "rules": {"tiny": 1},
+        "undelivered": {},
+        "log": f"{run_dir_path(place / 'out')}/alerts.log",
+    }
     assert [alert["rule"] for alert in kept(place)] == ["tiny"]
 
 
@@ -167,7 +173,7 @@ def test_the_users_own_file_is_found_and_a_failing_sink_is_told(place: Path) -> 
     assert done.returncode == 0, done.stderr
     complaint = "an alert did not reach bad: no/such/program cannot be started: No such file or directory"
     assert done.stderr.count(complaint) == 1
-    assert (place / "out/_tamis/alerts.log").read_text().count(complaint) == 1
+    assert (run_dir_path(place / "out") / "alerts.log").read_text().count(complaint) == 1
     assert " did not reach bad" in done.stdout
 
 
@@ -193,7 +199,7 @@ def test_wrong_rules_are_told_before_anything_starts(text: str, message: str, pl
 def test_resuming_takes_rules_anew(place: Path) -> None:
     own = rules(place, "rules: {tiny: {measure: memory, above: 1MB, for: 1s, do: stop}}")
     assert tamis(*RUN, "--quiet", "--alerts", own, cwd=place).returncode == 3
-    assert "alerts" not in (place / "out/_tamis/command.json").read_text()
+    assert "alerts" not in (run_dir_path(place / "out") / "command.json").read_text()
     (place / "elsewhere").mkdir()
     again = ("resume", str(place / "out"), "--allow-module", "user_stages", "--quiet")
     assert tamis(*again, "--alerts", "../mine.yaml", cwd=place / "elsewhere").returncode == 3
@@ -212,7 +218,7 @@ def test_passes_of_a_deduplication_are_watched(tmp_path: Path) -> None:
     told = tamis("dedup", "exact", "in", "out", *options, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["alerts"]["rules"]["memory"] >= 1
-    assert "of the budget" in (tmp_path / "out" / "_tamis" / "alerts.log").read_text()
+    assert "of the budget" in (run_dir_path(tmp_path / "out") / "alerts.log").read_text()
     (tmp_path / "recipe.yaml").write_text(WORKFLOW)
     told = tamis("run", "recipe.yaml", "--json", "--alerts", "none.yaml", cwd=tmp_path)
     assert (told.returncode, "none.yaml" in told.stderr) == (2, True)

@@ -14,6 +14,7 @@ from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.schema import EventKind
 from tamis.pipeline.pass_progress import print_line
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 from tests.support.strict_exposition import parse
 
 EVIL = "e\x1b[2J\x07\x9b31m\r\u202e"
@@ -54,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = CliRunner().invoke(app, ["run", str(root / "recipe.yaml"), "--quarantine-limit", "100%"])
         assert done.exit_code == 0, done.output
         assert not unsafe(done.output)
-    db = RunDatabase(str(root / f"out {EVIL}" / "_tamis" / "run.sqlite"))
+    db = RunDatabase(str(run_dir_path(root / f"out {EVIL}") / "run.sqlite"))
     db.about({"name": EVIL, "run_id": EVIL, "host": EVIL})
     db.event(EventKind.REMEDY, {"text": EVIL})
     db.alert(EVIL, EVIL, EVIL)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.command import SRC, tamis
 from tests.support.made_run import make_run
+from tests.support.run_dirs import run_dir_path
 from tests.support.slow_run import recipe, stages
 
 STAGES = stages()
@@ -55,7 +56,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_a_finished_run_is_shown_until_ctrl_c(tmp_path: Path) -> None:
-    make_run(tmp_path / "out/_tamis", seconds=5, finished=True)
+    make_run(run_dir_path(tmp_path / "out"), seconds=5, finished=True)
     with started("dashboard", "out", "--port", "0", cwd=tmp_path) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -68,7 +69,7 @@ def test_a_finished_run_is_shown_until_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_a_token_is_made_up_where_others_can_reach_it(tmp_path: Path) -> None:
-    make_run(tmp_path / "out/_tamis", seconds=2)
+    make_run(run_dir_path(tmp_path / "out"), seconds=2)
     with started("dashboard", "out", "--port", "0", "--host", "0.0.0.0", cwd=tmp_path) as process:
         assert process.stdout is not None
         address = process.stdout.readline().split()[1]
@@ -88,7 +89,7 @@ def test_a_token_is_made_up_where_others_can_reach_it(tmp_path: Path) -> None:
 )
 def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
-    make_run(tmp_path / "out/_tamis", seconds=1)
+    make_run(run_dir_path(tmp_path / "out"), seconds=1)
     done = tamis(*args)
     assert done.exit_code in (1, 2)
     assert done.stderr.startswith(message)

@@ -18,6 +18,7 @@ from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.solver_launcher import SolverLauncher
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     assert code == 0, said
     assert ids(tmp_path / "exact") == [0, 1, 3]
     assert "duplicates" in said
-    assert (tmp_path / "exact" / "_tamis" / "report.html").exists()
+    assert (run_dir_path(tmp_path / "exact") / "report.html").exists()
     code, said = run(
         "dedup",
         "fuzzy",
@@ -67,7 +68,7 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     about = json.loads(said)
     assert ids(tmp_path / "fuzzy") == [0, 3]
     assert (about["n_documents"], about["n_equal"], about["n_similar"]) == (4, 1, 1)
-    assert about["duplicates"] == str(tmp_path / "fuzzy" / "_tamis" / "duplicates")
+    assert about["duplicates"] == str(run_dir_path(tmp_path / "fuzzy") / "duplicates")
     code, said = run("dedup", "exact", source, tmp_path / "exact", "--memory", "512MB")
     assert (code, "finished earlier" in said) == (0, True)
     code, said = run("resume", tmp_path / "exact")
@@ -100,7 +101,10 @@ def test_what_cannot_be_read_is_told_though_nothing_is_removed(
     assert (told.exit_code, json.loads(told.stdout)["raw"]) == (0, "{broken")
     told = CliRunner().invoke(app, ["report", str(tmp_path / "out")])
     assert told.exit_code == 2
-    assert f"only looked for duplicates; the table of them is in {tmp_path}/out/_tamis/duplicates" in told.output
+    assert (
+        f"only looked for duplicates; the table of them is in {run_dir_path(tmp_path / 'out')}/duplicates"
+        in told.output
+    )
     assert search().summary["n_quarantined"] == 1  # finished earlier
 
 
@@ -118,7 +122,7 @@ def test_what_a_first_pass_could_not_read_is_told_by_the_call_that_goes_on(
             RemoveExactDuplicates(**how).run(InProcessExecutor(), **settings)
     result = RemoveExactDuplicates(**how).run(InProcessExecutor(), **settings)
     assert (result.summary["n_quarantined"], result.summary["n_bad_ranges"]) == (0, 1)
-    assert list((tmp_path / "out" / "_tamis" / "quarantine").iterdir())
+    assert list((run_dir_path(tmp_path / "out") / "quarantine").iterdir())
 
 
 def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support import command
+from tests.support.run_dirs import run_dir_path
 
 LINE = "Accept our cookies to go on reading this page"
 
@@ -49,7 +50,7 @@ def test_lines_are_cut_and_counted(source: str, tmp_path: Path) -> None:
     assert about["cut_bytes"] == 2 * len(LINE) + 1
     (most,) = pq.read_table(about["duplicates"]).to_pylist()
     assert most == {"id": "000000_0", "unit": 1, "n_occurrences": 3, "path": f"{source}/a.jsonl"}
-    assert (tmp_path / "out" / "_tamis" / "report.html").exists()
+    assert (run_dir_path(tmp_path / "out") / "report.html").exists()
 
 
 def test_what_it_prints(source: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.jobs.jobs import Consent, FilterJob
+from tests.support.run_dirs import run_dir_path
 
 SRC = Path(__file__).parents[2] / "src"
 GOOD = " ".join(f"Sentence {i} of the text says that it has to be of some use with words." for i in range(8))
@@ -78,9 +79,9 @@ def test_the_result_comes_last(place: Path) -> None:
     done = tamis("filter", "c4", "in", "out", "--memory", "600MB", "-q", cwd=place)
     assert done.stdout.count("too_few_sentences") == 1
     last = done.stdout.splitlines()[-1]
-    assert last == f"report: {place}/out/_tamis/report.html"
+    assert last == f"report: {run_dir_path(place / 'out')}/report.html"
     twice = tamis("dedup", "exact", "in", "unique", "--memory", "1GB", "-q", cwd=place)
-    assert twice.stdout.splitlines()[-1] == f"report: {place}/unique/_tamis/report.html"
+    assert twice.stdout.splitlines()[-1] == f"report: {run_dir_path(place / 'unique')}/report.html"
 
 
 def test_a_preset_that_does_not_exist_is_guessed(place: Path) -> None:

@@ -25,6 +25,7 @@ from tamis.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilte
 from tamis.stages.image.io import ImageReader, ImageWriterStage
 from tests.support import small_clip
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg, members_of, pixels, png, stored, tar
 
 
@@ -162,4 +163,4 @@ def test_all_steps_in_one_curation_from_python(images: Path, tmp_path: Path, mon
     rows = pa.concat_tables([pq.read_table(p) for p in (tmp_path / "out").glob("*.parquet")]).to_pylist()
     assert len(rows) == ledger.written.n == 20 - 2 - 1 - 4 - dropped["remove_semantic_image_duplicates"]
     assert all(len(row["embedding"]) == small_clip.WIDTH for row in rows)
-    assert not (tmp_path / "out" / "_tamis" / "curation").exists()
+    assert not (run_dir_path(tmp_path / "out") / "curation").exists()

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.command import SRC, tamis
 from tests.support.made_run import make_run
+from tests.support.run_dirs import run_dir_path
 from tests.support.slow_run import recipe, stages
 from tests.support.strict_exposition import parse
 
@@ -63,14 +64,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_figures_are_printed_once(tmp_path: Path) -> None:
-    make_run(tmp_path / "out" / "_tamis", seconds=20)
+    make_run(run_dir_path(tmp_path / "out"), seconds=20)
     told = tamis("metrics", tmp_path / "out", "--once")
     assert told.exit_code == 0
     assert parse(told.stdout)["tamis_up"] == {(): 1.0}
 
 
 def test_a_run_is_served_until_ctrl_c(tmp_path: Path) -> None:
-    make_run(tmp_path / "out" / "_tamis", seconds=20)
+    make_run(run_dir_path(tmp_path / "out"), seconds=20)
     with started("metrics", "out", "--port", "0", cwd=tmp_path) as process:
         url = address(process)
         assert parse(read(url))["tamis_memory_budget_bytes"] == {(): 2e9}
@@ -102,7 +103,7 @@ def test_a_run_serves_its_own_figures_while_it_works(folder: Path) -> None:
 
 
 def test_a_port_that_is_taken_ends_the_command_before_the_run(folder: Path) -> None:
-    make_run(folder / "other" / "_tamis", seconds=5)
+    make_run(run_dir_path(folder / "other"), seconds=5)
     with started("metrics", "other", "--port", "0", cwd=folder) as process:
         port = address(process).rpartition(":")[2].partition("/")[0]
         before = os.getcwd()

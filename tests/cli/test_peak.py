@@ -12,6 +12,7 @@ import pytest
 from tamis.observe.series import open_series
 from tests.support.command import SRC
 from tests.support.outside import Seen, measured
+from tests.support.run_dirs import run_dir_path
 
 RECIPE = """
 stages:
@@ -34,7 +35,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, Path]:
         seen = _copy(folder)
         if seen.status != 0 or _is_told(seen):
             break
-    return seen, folder / "out" / "_tamis"
+    return seen, run_dir_path(folder / "out")
 
 
 def _copy(folder: Path) -> Seen:

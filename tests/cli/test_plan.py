@@ -19,6 +19,7 @@ from tamis.cli.main import app
 from tamis.cli.plan.input_heads import take
 from tamis.engine.run.budget.shares import STEP_BYTES
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -138,7 +139,9 @@ def test_after_a_run_the_plan_comes_from_it_and_tries_nothing(place: Path) -> No
         0,
         None,
     )
-    took = json.loads((place / "out/_tamis/manifest.json").read_text())["prediction"]["peak_bytes"]["measured"]
+    took = json.loads((run_dir_path(place / "out") / "manifest.json").read_text())["prediction"]["peak_bytes"][
+        "measured"
+    ]
     assert plan["forecast"]["peak_bytes"]["low"] <= took <= plan["forecast"]["peak_bytes"]["high"]
 
 

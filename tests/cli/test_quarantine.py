@@ -18,6 +18,7 @@ from tamis.cli.parsing.options import LaunchOptions
 from tamis.cli.runs.quarantine import _open_ends, collect
 from tamis.observe.quarantine import QuarantineEntry, read_entries
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = """
@@ -103,7 +104,7 @@ def test_retry_after_a_fix(place: Path) -> None:
     )
     assert seven.returncode == 0
     assert [p.read_text() for p in (place / "sevens").glob("*.jsonl")] == ['{"n": 7}\n']
-    assert sum(1 for _ in read_entries(place / "out/_tamis/quarantine")) == 3
+    assert sum(1 for _ in read_entries(run_dir_path(place / "out") / "quarantine")) == 3
 
 
 def test_retry_never_writes_into_something_else(place: Path) -> None:
@@ -130,7 +131,7 @@ def test_no_run_here(tmp_path: Path) -> None:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the output of a run that quarantined two records, as it is stored: no run is made."""
     monkeypatch.chdir(tmp_path)
-    run_dir = tmp_path / "out/_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     (run_dir / "quarantine").mkdir(parents=True, mode=0o755)
     for folder in (run_dir, run_dir / "quarantine"):
         folder.chmod(0o755)
@@ -146,7 +147,7 @@ def test_retry_of_a_run_on_a_cluster_or_of_a_part(small: Path) -> None:
     request = Request(
         RecipeJob(str(small / "r.yaml")), {"shard": "0/2", "workers": 1}, LaunchOptions("ray", "nowhere:1")
     )
-    command_file.save(request, str(small / "out/_tamis"))
+    command_file.save(request, str(run_dir_path(small / "out")))
     said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--memory", "4GB"])  # this process counts, too
     assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output
     assert [p.read_text() for p in (small / "out-retry").glob("*.jsonl")] == ['{"n": 7}\n{"n": 8}\n']
@@ -182,7 +183,7 @@ def test_only_what_a_retry_replaces_is_filled_in(small: Path) -> None:
 
 
 def test_retry_of_a_deduplication_or_a_curation_says_what_to_do(small: Path) -> None:
-    (small / "out/_tamis/dedup.json").write_text("{}")
+    (run_dir_path(small / "out") / "dedup.json").write_text("{}")
     said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
     assert (
         said.exit_code,
@@ -191,20 +192,20 @@ def test_retry_of_a_deduplication_or_a_curation_says_what_to_do(small: Path) -> 
     (small / "in").mkdir()
     (small / "in/a.jsonl").write_text('{"text": "a"}\n')
     (small / "c.yaml").write_text("input: in\noutput: out\nsteps: [text]\n")
-    command_file.save(Request(RecipeJob(str(small / "c.yaml"))), str(small / "out/_tamis"))
+    command_file.save(Request(RecipeJob(str(small / "c.yaml"))), str(run_dir_path(small / "out")))
     said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
     assert (said.exit_code, "(--recipe RECIPE), or repair the input files" in said.output) == (2, True), said.output
 
 
 def test_a_quarantine_that_cannot_be_read_is_not_called_empty(small: Path) -> None:
-    (small / "out/_tamis/quarantine/q-0.jsonl").write_text("{\n")
+    (run_dir_path(small / "out") / "quarantine/q-0.jsonl").write_text("{\n")
     for more in ([], ["--json"]):
         said = CliRunner().invoke(app, ["quarantine", "out", *more])
         assert (said.exit_code, said.stdout) == (1, "")
         assert said.stderr == "error: quarantine/q-0.jsonl holds a line that is no entry\n"
-    (small / "out/_tamis/quarantine/q-0.jsonl").unlink()
-    (small / "out/_tamis/quarantine").rmdir()
-    (small / "out/_tamis/quarantine").write_text("")
+    (run_dir_path(small / "out") / "quarantine/q-0.jsonl").unlink()
+    (run_dir_path(small / "out") / "quarantine").rmdir()
+    (run_dir_path(small / "out") / "quarantine").write_text("")
     said = CliRunner().invoke(app, ["quarantine", "out"])
     assert (said.exit_code, said.stderr) == (1, "error: quarantine/ cannot be read: Not a directory\n")
 

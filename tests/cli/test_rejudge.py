@@ -14,6 +14,7 @@ from tamis.cli.main import app
 from tamis.cli.runs.rejudge import interval
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 
 WORDS = "the of and sieve drum corpus memory budget paper word with have be".split()  # noqa: SIM905
 RECIPE = """
@@ -55,7 +56,7 @@ def curate(source: Path, folder: Path, least: int) -> Path:
 
 
 def n_written(output: Path) -> int:
-    written: int = json.loads((output / "_tamis/report.json").read_text())["n_written"]
+    written: int = json.loads((run_dir_path(output) / "report.json").read_text())["n_written"]
     return written
 
 

@@ -20,6 +20,7 @@ from tamis.cli.main import app
 from tamis.errors import RecipeError, RunConflict, UsageError
 from tamis.stores import options as stores
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 RECIPE = """
 name: t
@@ -50,9 +51,9 @@ def test_the_recipe_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["dedup.json", "dedup", "dedup.lock"])
 def test_a_deduplication_is_run_again_by_its_own_command(tmp_path: Path, left: str) -> None:
-    (tmp_path / "_tamis").mkdir()
-    (tmp_path / "_tamis" / "plan.json").write_text("{}")  # of its last pass
-    (tmp_path / "_tamis" / left).write_text("{}")
+    (run_dir_path(tmp_path)).mkdir()
+    (run_dir_path(tmp_path) / "plan.json").write_text("{}")  # of its last pass
+    (run_dir_path(tmp_path) / left).write_text("{}")
     with pytest.raises(UsageError, match=r"is the output of a deduplication.*; run the same command again"):
         command_file.load(str(tmp_path))
 
@@ -60,8 +61,8 @@ def test_a_deduplication_is_run_again_by_its_own_command(tmp_path: Path, left: s
 def test_an_output_of_a_script_and_a_folder_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="contains no run of Tamis"):
         command_file.load(str(tmp_path))
-    (tmp_path / "_tamis").mkdir()
-    (tmp_path / "_tamis" / "plan.json").write_text("{}")
+    (run_dir_path(tmp_path)).mkdir()
+    (run_dir_path(tmp_path) / "plan.json").write_text("{}")
     with pytest.raises(UsageError, match="run the same Python script again"):
         command_file.load(str(tmp_path))
 
@@ -70,7 +71,7 @@ def made(folder: Path, **changes: Any) -> Path:
     """Return an output in `folder`/first that a command made there, with its recipe."""
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "in").mkdir(exist_ok=True)
-    run_dir = folder / "first" / "_tamis"
+    run_dir = run_dir_path(folder / "first")
     run_dir.mkdir(parents=True)
     run_dir.chmod(0o755)
     job = {"kind": "recipe", "recipe": str(folder / "recipe.yaml"), "overrides": {}, "values": {}}
@@ -91,12 +92,12 @@ def test_a_run_directory_that_others_can_write_to_is_not_read(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs").mkdir()
     output = made(tmp_path / "theirs")
-    (output / "_tamis").chmod(0o777)
+    (run_dir_path(output)).chmod(0o777)
     with pytest.raises(RunConflict, match="can be written by others"):
         find_request(str(output), asked())
     assert Path.cwd() == tmp_path
-    (output / "_tamis").chmod(0o755)
-    (output / "_tamis/plan.json").symlink_to(tmp_path / "elsewhere")
+    (run_dir_path(output)).chmod(0o755)
+    (run_dir_path(output) / "plan.json").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunConflict, match=r"plan.json is a link"):
         find_request(str(output), asked())
     said = CliRunner().invoke(app, ["quarantine", str(output), "--retry", "--recipe", "copy"])
@@ -106,7 +107,7 @@ def test_a_run_directory_that_others_can_write_to_is_not_read(tmp_path: Path, mo
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to another user")
 def test_a_run_directory_of_another_user_is_not_read(tmp_path: Path) -> None:
     output = made(tmp_path)
-    os.chown(output / "_tamis", 65534, 65534)
+    os.chown(run_dir_path(output), 65534, 65534)
     with pytest.raises(RunConflict, match="belongs to "):
         command_file.load(str(output))
 
@@ -140,7 +141,7 @@ def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
     monkeypatch.chdir(tmp_path)
     output = made(tmp_path)
     stores.remember_for_all(["endpoint_url=http://localhost:9000", "anon=true", "read_timeout=5"])
-    command_file.save(Request(RecipeJob(str(tmp_path / "recipe.yaml"))), str(output / "_tamis"))
+    command_file.save(Request(RecipeJob(str(tmp_path / "recipe.yaml"))), str(run_dir_path(output)))
     monkeypatch.setenv(stores.VARIABLE, "{}")
     find_request(str(output), asked())
     reached = stores.of_bucket("any")
@@ -149,8 +150,8 @@ def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
     monkeypatch.setattr("tamis.cli.jobs.command_file.fetch_run_dir", lambda target: str(output))
     with pytest.raises(UsageError, match="add: --storage-option anon=true --storage-option endpoint_url=http:"):
         find_request("s3://bucket/first", asked())
-    damaged = json.loads((output / "_tamis/command.json").read_text()) | {"storage": ["secret=x"]}
-    (output / "_tamis/command.json").write_text(json.dumps(damaged))
+    damaged = json.loads((run_dir_path(output) / "command.json").read_text()) | {"storage": ["secret=x"]}
+    (run_dir_path(output) / "command.json").write_text(json.dumps(damaged))
     with pytest.raises(RunConflict, match=r"is damaged .storage: --storage-option: secret is a credential"):
         command_file.load(str(output))
 
@@ -158,7 +159,7 @@ def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
 def test_a_shard_goes_on_as_that_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    run_dir = tmp_path / "first/shard-00001-of-00002/_tamis"
+    run_dir = run_dir_path(tmp_path / "first/shard-00001-of-00002")
     run_dir.mkdir(parents=True)
     run_dir.chmod(0o755)
     request = Request(RecipeJob("recipe.yaml"), {"shard": "1/2", "merge": False})
@@ -236,9 +237,9 @@ def test_consent_to_code_of_models_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_filter_is_saved_and_read_back_by_its_fields(tmp_path: Path) -> None:
-    (tmp_path / "_tamis").mkdir(mode=0o755)
+    (run_dir_path(tmp_path)).mkdir(mode=0o755)
     request = Request(FilterJob("c4", "/data/${in}", "/data/out"), {"memory": "1GB", "fresh": True})
-    command_file.save(request, str(tmp_path / "_tamis"))
+    command_file.save(request, str(run_dir_path(tmp_path)))
     saved = command_file.load(str(tmp_path))
     assert (saved.job, saved.settings) == (request.job, {"memory": "1GB"})
 

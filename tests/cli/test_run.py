@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.run_dirs import run_dir_path
+
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = """
 name: t
@@ -91,10 +93,10 @@ def test_a_run_says_what_it_did(place: Path) -> None:
     assert f"why one of them went: tamis why {place}/out a.jsonl:31" in done.stdout
     assert "1 blank line skipped" in done.stdout
     assert f"output: {place}/out (1 file" in done.stdout
-    assert f"report: {place}/out/_tamis/report.html" in done.stdout
+    assert f"report: {run_dir_path(place / 'out')}/report.html" in done.stdout
     assert "peak memory" in done.stdout
     assert [d["n"] for d in written(place / "out")] == list(range(0, 100, 2))
-    assert "user_stages" in json.loads((place / "out/_tamis/command.json").read_text())["modules"]
+    assert "user_stages" in json.loads((run_dir_path(place / "out") / "command.json").read_text())["modules"]
 
 
 def test_the_same_command_again_does_nothing(place: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_failing_stage_is_named_with_one_traceback(place: Path, recipe: str, c
     assert done.returncode == code
     assert expected in done.stderr
     assert done.stderr.count("Traceback") == 1
-    log = place / "out/_tamis/worker.log"
+    log = run_dir_path(place / "out") / "worker.log"
     assert str(log) in done.stderr
     assert "Traceback" in log.read_text()
 
@@ -221,7 +223,7 @@ def test_ctrl_c_keeps_what_is_committed_and_leaves_no_process(place: Path) -> No
     assert _servers_of(process.pid) == []
     n_before = len(written(place / "out"))
     assert 0 < n_before < 120
-    assert (place / "out/_tamis/report.html").exists()
+    assert (run_dir_path(place / "out") / "report.html").exists()
     (place / "released").touch()
     resumed = tamis("resume", "out", "--allow-module", "user_stages", "--json", cwd=place)
     about = json.loads(resumed.stdout)
@@ -255,8 +257,8 @@ def test_resume_needs_the_modules_allowed_again_and_finds_its_folder(
 
 def test_resume_of_something_else(place: Path) -> None:
     assert "contains no run of Tamis" in tamis("resume", "in", cwd=place).stderr
-    (place / "in/_tamis").mkdir()
-    (place / "in/_tamis/command.json").write_text('{"version": 2, "cwd": "relative"}')
+    (run_dir_path(place / "in")).mkdir()
+    (run_dir_path(place / "in") / "command.json").write_text('{"version": 2, "cwd": "relative"}')
     damaged = tamis("resume", "in", cwd=place)
     assert (damaged.returncode, "is damaged (cwd: expected an absolute path)" in damaged.stderr) == (5, True)
 

@@ -17,6 +17,7 @@ from tamis.cli.parsing.options import LAUNCH, JobOptions, LaunchOptions
 from tamis.engine.run.settings import SETTINGS, RunSettings, Scope, Setting
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.load import RECIPE_SETTINGS, load_recipe
+from tests.support.run_dirs import run_dir_path
 
 # One command of each scope.
 COMMANDS = {
@@ -142,11 +143,11 @@ def test_from_the_config_of_an_executor(setting: Setting) -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_by_a_resume(name: str, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE)
-    (tmp_path / "_tamis").mkdir(mode=0o755)
+    (run_dir_path(tmp_path)).mkdir(mode=0o755)
     setting, value = {**SETTINGS, **LAUNCH}[name], VALUES[name][1]
     settings = {name: value} if name in SETTINGS else {}
     launch = LaunchOptions(**{name: value}) if name in LAUNCH else LaunchOptions()
-    command_file.save(Request(RecipeJob(str(tmp_path / "r.yaml")), settings, launch), str(tmp_path / "_tamis"))
+    command_file.save(Request(RecipeJob(str(tmp_path / "r.yaml")), settings, launch), str(run_dir_path(tmp_path)))
     saved = command_file.load(str(tmp_path))
     if setting.is_resumed:
         assert (saved.settings, saved.launch) == (settings, launch)

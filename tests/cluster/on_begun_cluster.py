@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.on_one_node import HERE, filtered, write_documents
+from tests.support.run_dirs import run_dir_path
 
 SLURM = """
 import json, os, sys
@@ -48,7 +49,7 @@ def begun() -> dict[str, Any]:
     assert address_of_this_program() == ray.get_runtime_context().gcs_address
     with RayActorPoolExecutor() as executor:
         found["begun"] = filtered(executor, "begun")  # asks for 1 GB
-        with open_series(HERE / "begun" / "_tamis") as series:
+        with open_series(run_dir_path(HERE / "begun")) as series:
             found["node budgets"] = [node.budget_bytes for node in series.nodes()]
         found["gpu"] = refused(executor)
     ray.shutdown()

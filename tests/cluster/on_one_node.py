@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.run_dirs import run_dir_path
+
 START_S = 60.0
 HERE = Path.cwd()
 
@@ -37,7 +39,7 @@ def write_documents() -> None:
 
 
 def content(output: str) -> str:
-    return str(json.loads((HERE / output / "_tamis" / "manifest.json").read_text())["content_hash"])
+    return str(json.loads((run_dir_path(HERE / output) / "manifest.json").read_text())["content_hash"])
 
 
 def filtered(executor: Any, output: str) -> str:

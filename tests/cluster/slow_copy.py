@@ -13,6 +13,7 @@ from typing import Any
 
 from tamis import DocumentBatch, LocalExecutor, Pipeline, ProcessingStage
 from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tests.support.run_dirs import run_dir_path
 
 
 class Slow(ProcessingStage[Any, Any]):
@@ -50,7 +51,7 @@ def main() -> None:
     finally:
         if hasattr(executor, "close"):
             executor.close()
-    manifest = json.loads((Path(output) / "_tamis" / "manifest.json").read_text())
+    manifest = json.loads((run_dir_path(Path(output)) / "manifest.json").read_text())
     assert pipeline.last_result is not None
     print(json.dumps({"content": manifest["content_hash"], "counters": pipeline.last_result.counters}))
 

@@ -30,6 +30,7 @@ from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tests.support.here_agents import BUDGET, HereExecutor, HereSession
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def pipeline(source: Path, output: Path, stage: Any = None) -> Pipeline:
 
 
 def content(output: Path) -> str:
-    return str(json.loads((output / "_tamis" / "manifest.json").read_text())["content_hash"])
+    return str(json.loads((run_dir_path(output) / "manifest.json").read_text())["content_hash"])
 
 
 def test_two_agents_do_what_one_machine_does_and_serve_the_next_run_too(tmp_path: Path, session: HereSession) -> None:
@@ -62,17 +63,17 @@ def test_two_agents_do_what_one_machine_does_and_serve_the_next_run_too(tmp_path
     first = pipeline(tmp_path / "in", tmp_path / "first").execute(executor)
     assert content(tmp_path / "first") == content(tmp_path / "local")
     assert 0 < first.peak_bytes <= BUDGET
-    with open_series(tmp_path / "first" / "_tamis") as series:
+    with open_series(run_dir_path(tmp_path / "first")) as series:
         nodes = series.nodes()
     assert sorted(n.name for n in nodes) == ["node 0", "node 1"]
     assert sum(n.n_units for n in nodes) >= 4
     assert "node 0" in nodes_table(nodes)
-    assert "node 1" in (tmp_path / "first" / "_tamis" / "report.html").read_text()
+    assert "node 1" in (run_dir_path(tmp_path / "first") / "report.html").read_text()
     pids = [agent.pid for agent in session.agents]
     pipeline(tmp_path / "in", tmp_path / "second").execute(executor)
     assert content(tmp_path / "second") == content(tmp_path / "local")
     assert [agent.pid for agent in session.agents if agent.wait(0) is None] == pids
-    assert not list((tmp_path / "second" / "_tamis").glob(".seen*"))
+    assert not list((run_dir_path(tmp_path / "second")).glob(".seen*"))
 
 
 def test_an_agent_that_goes_is_replaced_and_one_that_comes_takes_part(tmp_path: Path, session: HereSession) -> None:
@@ -97,7 +98,7 @@ def test_an_agent_that_goes_is_replaced_and_one_that_comes_takes_part(tmp_path: 
     finally:
         over.set()
         killer.join(timeout=30)
-    with open_series(tmp_path / "out" / "_tamis") as series:
+    with open_series(run_dir_path(tmp_path / "out")) as series:
         texts = " ".join(str(e) for e in series.events(100))
     assert "is gone" in texts
     assert "node another has joined" in texts
@@ -124,7 +125,7 @@ def test_the_memory_that_ray_declares_for_a_node_bounds_its_budget(tmp_path: Pat
     finally:
         session.close()
     assert result.status == "finished"
-    with open_series(tmp_path / "out" / "_tamis") as series:
+    with open_series(run_dir_path(tmp_path / "out")) as series:
         assert {row.budget_bytes for row in series.nodes()} == {BUDGET // 2}
     spec = AgentSpec("127.0.0.1", 1, "", n_cpus=1, name="a", declared_bytes=10**8)
     assert describe_node(spec).limit_bytes == describe_node(spec).default_bytes == 10**8

@@ -17,6 +17,7 @@ from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.range_passes import passes, ranges
 from tamis.errors import FormatError
 from tests.support.here_agents import BUDGET, HereExecutor, HereSession
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def told(output: Path) -> tuple[list[str], Any]:
     import pyarrow.parquet as pq
 
     stay = [json.loads(line)["id"] for path in sorted(output.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    gone = pq.read_table(output / "_tamis" / "duplicates").to_pylist()
+    gone = pq.read_table(run_dir_path(output) / "duplicates").to_pylist()
     return sorted(stay), sorted(map(str, gone))
 
 

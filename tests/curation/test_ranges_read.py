@@ -25,6 +25,7 @@ from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.modifiers import Modify
 from tests.curation.small_corpus import MEMORY, write
+from tests.support.run_dirs import run_dir_path
 
 
 class Killed(BaseException):
@@ -47,7 +48,7 @@ def output_of(folder: Path) -> bytes:
 
 
 def verdicts_of(folder: Path) -> list[dict[str, Any]]:
-    rows = pq.read_table(folder / "_tamis" / "verdicts").to_pylist()
+    rows = pq.read_table(run_dir_path(folder) / "verdicts").to_pylist()
     return sorted(rows, key=lambda row: (row["file"], row["offset"]))
 
 
@@ -134,7 +135,7 @@ def test_compressed_input_is_read_whole(tmp_path: Path, taken: list[tuple[str, b
         (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
     result = run(packed, tmp_path / "out")
     assert not any(done for _, done in taken)
-    plain = json.loads((tmp_path / "plain" / "_tamis" / "curation.json").read_text())["about"]
+    plain = json.loads((run_dir_path(tmp_path / "plain") / "curation.json").read_text())["about"]
     assert result.about["content_hash"] == plain["content_hash"]
 
 
@@ -151,7 +152,9 @@ def test_a_file_that_changes_in_the_last_pass_is_noticed(tmp_path: Path, monkeyp
     with pytest.raises(Incomplete, match="changed during the run"):
         run(source, tmp_path / "out")
     entries = [
-        json.loads(x) for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl") for x in p.read_text().splitlines()
+        json.loads(x)
+        for p in (run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl")
+        for x in p.read_text().splitlines()
     ]
     assert any("changed during the run" in e["reason"] for e in entries if e["file"].endswith("2.jsonl"))
 
@@ -172,7 +175,9 @@ def test_a_file_that_cannot_be_read_in_the_last_pass_is_set_aside(
     ledger = result.run.ledger
     assert ledger.records.n == ledger.written.n + ledger.n_dropped + ledger.quarantined.n
     entries = [
-        json.loads(x) for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl") for x in p.read_text().splitlines()
+        json.loads(x)
+        for p in (run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl")
+        for x in p.read_text().splitlines()
     ]
     unread = [e for e in entries if "cannot be read: Input/output error" in e["reason"]]
     assert {Path(e["file"]).name for e in unread} == {"2.jsonl"}

@@ -16,6 +16,7 @@ from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.modifiers import Modify
 from tamis.stages.text.modules.sample import Sample
 from tests.curation.small_corpus import MEMORY, one_after_the_other, write
+from tests.support.run_dirs import run_dir_path
 
 
 def lower(value: Any) -> Any:
@@ -96,7 +97,7 @@ def test_as_one_after_the_other(name: str, tmp_path: Path) -> None:
         assert (result.about["content_hash"], result.about["n_written"]) == (content, n)
         assert result.run.ledger.problems() == []
         assert 0 < n < result.about["n_records"]
-        assert not (out / "_tamis" / "curation").exists()
+        assert not (run_dir_path(out) / "curation").exists()
 
 
 @pytest.mark.parametrize(

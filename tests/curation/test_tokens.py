@@ -22,6 +22,7 @@ from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stages.text.tokens.stages import CountTokens, TokenWriter
 from tests.stages.text.tokens import small_tokenizers
 from tests.stages.text.tokens.small_tokenizers import TEXTS
+from tests.support.run_dirs import run_dir_path
 
 pytest.importorskip("tokenizers")
 N = 240
@@ -84,7 +85,7 @@ def test_one_file_for_each_partition(data: Path, tmp_path: Path) -> None:
     assert "by the tokenizer tok" in card
     assert "| language=en |" in card
     assert "data_files" not in card
-    page = (tmp_path / "npy/_tamis/report.html").read_text()
+    page = (run_dir_path(tmp_path / "npy") / "report.html").read_text()
     assert f"tokens: {about['n_tokens']:,}" in page
     assert "tokens language=en: " in page
     tokenize(data, tmp_path / "meg", "--end-token", "<|im_start|>")

@@ -18,6 +18,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modules.add_id import AddId
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture
@@ -59,14 +60,14 @@ def test_a_call_that_was_wrong_leaves_nothing_behind(
 
 def test_a_call_that_was_killed_before_it_did_anything_claims_nothing(tmp_path: Path, source: str) -> None:
     output = tmp_path / "out"
-    work = output / "_tamis" / "dedup"
+    work = run_dir_path(output) / "dedup"
     work.mkdir(parents=True)
     (work / "identity.json").write_text(json.dumps({"name": "exact deduplication", "text_field": "body"}))
     result = run(source, output)
     assert (result.n_documents, result.n_duplicates) == (6, 2)
     with pytest.raises(RunConflict, match="already contains another deduplication"):
         run(source, output, text_field="body")
-    assert (output / "_tamis" / "dedup.json").exists()
+    assert (run_dir_path(output) / "dedup.json").exists()
 
 
 class Broken(ProcessingStage[Any, Any]):
@@ -86,7 +87,7 @@ def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, sou
 
     with pytest.raises(ValueError, match="no such model"):
         execute(Broken())
-    left = tmp_path / "out" / "_tamis" / "dedup"  # of a deduplication that was killed in its last pass
+    left = run_dir_path(tmp_path / "out") / "dedup"  # of a deduplication that was killed in its last pass
     left.mkdir()
     (left.parent / "dedup.lock").touch()
     assert execute(AddId(id_field="a")).ledger.written.n == 6
@@ -113,7 +114,7 @@ def test_a_last_pass_that_wrote_nothing_leaves_those_before_it_alone(
             run(source, output, {"scratch": str(scratch)})
     (work,) = scratch.iterdir()
     decided = (work / "summary.json").stat().st_mtime_ns
-    plan = output / "_tamis" / "plan.json"
+    plan = run_dir_path(output) / "plan.json"
     about = json.loads(plan.read_text())
     about["stages"][-3]["params"]["of another version"] = 1
     plan.write_text(json.dumps(about))

@@ -31,6 +31,7 @@ from tamis.dedup.contamination.workflow import DecontaminationWorkflow
 from tamis.errors import BudgetError, FormatError, Incomplete, RunConflict, UsageError
 from tests.reference.overlap_twin import SCRIPT, twin
 from tests.support import command
+from tests.support.run_dirs import run_dir_path
 
 WORDS = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "nu") for b in ("ban", "dor", "fil", "gem") for c in ("a", "en", "o")]
 MEMORY = "512MB"
@@ -110,14 +111,14 @@ def test_every_planted_item_is_found_and_nothing_else(planted: Path) -> None:
     assert one == {"name": "quiz", "n_items": 60, "n_short": 6, "n_unchecked": 4, "n_found": 56, "n_documents": 256}
     assert result.summary["n_duplicates"] == 256
     assert check(planted / "out") == (0, f"{len(kept)} documents, 0 contaminated, 60 items checked\n")
-    folder = planted / "out" / "_tamis" / "duplicates"
+    folder = run_dir_path(planted / "out") / "duplicates"
     overlaps = pq.read_table(folder / "part-00000.parquet").to_pylist()
     by_id = {row["id"]: row for row in overlaps}
     assert len(by_id) == 256
     assert {row["words"] for row in overlaps} == {45, 19, 9}
     unchecked = [json.loads(line) for line in (folder / "unchecked.jsonl").read_text().splitlines()]
     assert [(u["set"], u["row"]) for u in unchecked] == [("quiz", row) for row in range(56, 60)]
-    assert "Decontamination" in (planted / "out" / "_tamis" / "report.html").read_text()
+    assert "Decontamination" in (run_dir_path(planted / "out") / "report.html").read_text()
 
 
 def test_the_script_finds_what_was_left_in(planted: Path) -> None:
@@ -194,7 +195,10 @@ def test_common_text_does_not_count_and_is_listed(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.jsonl", docs)
     result = run(tmp_path, common=10)
     assert [d["id"] for d in read(tmp_path / "out")] == [f"l{i}" for i in range(20)]
-    listed = [json.loads(line) for line in (tmp_path / "out/_tamis/duplicates/excepted.jsonl").read_text().splitlines()]
+    listed = [
+        json.loads(line)
+        for line in (run_dir_path(tmp_path / "out") / "duplicates/excepted.jsonl").read_text().splitlines()
+    ]
     assert result.summary["n_excepted"] == len(listed) == 18
     assert {entry["n_documents"] for entry in listed} == {20}
     assert " ".join(licence[:13]) in {entry["words"] for entry in listed}
@@ -205,10 +209,10 @@ def test_common_text_does_not_count_and_is_listed(tmp_path: Path) -> None:
 
 def test_common_ngrams_are_counted_by_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test_common_text_does_not_count_and_is_listed(tmp_path / "whole")
-    whole = (tmp_path / "whole/out/_tamis/duplicates/excepted.jsonl").read_text()
+    whole = (run_dir_path(tmp_path / "whole/out") / "duplicates/excepted.jsonl").read_text()
     monkeypatch.setattr(solver, "_range_size", lambda n, room: 7)
     test_common_text_does_not_count_and_is_listed(tmp_path / "parts")
-    assert (tmp_path / "parts/out/_tamis/duplicates/excepted.jsonl").read_text() == whole
+    assert (run_dir_path(tmp_path / "parts/out") / "duplicates/excepted.jsonl").read_text() == whole
 
 
 def test_limits_on_the_run_and_the_share(tmp_path: Path) -> None:
@@ -243,7 +247,7 @@ def test_random_corpora_agree_with_the_script(tmp_path: Path, seed: int) -> None
     options = {"words": 6, "short_words": 3, "min_words": 7, "min_share": 0.2, "common": "none"}
     run(tmp_path, **options)
     kept = {d["id"] for d in read(tmp_path / "out")}
-    certificate = json.loads((tmp_path / "out/_tamis/duplicates/decontamination.json").read_text())
+    certificate = json.loads((run_dir_path(tmp_path / "out") / "duplicates/decontamination.json").read_text())
     evaluation = twin.Evaluation(certificate, set())
     expected = {d["id"] for d in docs if not any(evaluation.contaminations(d["text"], 7, 0.2))}
     assert kept == expected
@@ -315,7 +319,7 @@ def test_a_killed_run_resumes_and_ends_the_same(planted: Path, mark: str) -> Non
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    while process.poll() is None and not (target / "_tamis" / "dedup" / mark).exists():
+    while process.poll() is None and not (run_dir_path(target) / "dedup" / mark).exists():
         time.sleep(0.002)
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)

@@ -11,6 +11,7 @@ import pytest
 from tamis.dedup.output_directory import OutputDirectory
 from tamis.dedup.work_directory import WorkDirectory
 from tamis.errors import RunConflict, UsageError
+from tests.support.run_dirs import run_dir_path
 
 
 class Contents:
@@ -69,7 +70,7 @@ def test_a_fresh_start_forgets_what_was_there(tmp_path: Path) -> None:
 
 
 def test_files_between_passes_are_found_again_in_scratch(tmp_path: Path) -> None:
-    run_dir = tmp_path / "out" / "_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     run_dir.mkdir(parents=True, mode=0o700)
     scratch = str(tmp_path / "scratch")
     first = WorkDirectory(str(run_dir), scratch)

@@ -20,6 +20,7 @@ from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.keys import numbers_of
 from tamis.engine.worker import read as reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
+from tests.support.run_dirs import run_dir_path
 
 
 def documents(n: int, seed: int = 1) -> list[dict[str, Any]]:
@@ -55,7 +56,7 @@ def test_what_stays_is_what_a_set_keeps(tmp_path: Path) -> None:
     result = run(source, tmp_path / "out")
     assert [d["id"] for d in read(tmp_path / "out")] == list(first.values())
     assert (result.n_documents, result.n_duplicates) == (500, 500 - len(first))
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()
 
 
 def test_long_records_are_copied_unread_and_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ def test_long_records_are_copied_unread_and_others_are_not(tmp_path: Path, monke
 def test_every_duplicate_names_the_one_that_stays(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(60), n_files=2)
     run(source, tmp_path / "out")
-    table = pq.read_table(tmp_path / "out" / "_tamis" / "duplicates").to_pylist()
+    table = pq.read_table(run_dir_path(tmp_path / "out") / "duplicates").to_pylist()
     by_place = {}
     for k in range(2):
         offset = 0
@@ -324,7 +325,7 @@ def test_a_removal_that_does_not_remove_what_was_found_is_an_error(tmp_path: Pat
     source = write(tmp_path / "in", documents(900), n_files=1)
     with pytest.raises(Incomplete, match="nothing was removed"):
         run(source, tmp_path / "out", max_source_loss=0.01)
-    table = tmp_path / "out" / "_tamis" / "dedup" / "removal" / "starts.npy"
+    table = run_dir_path(tmp_path / "out") / "dedup" / "removal" / "starts.npy"
     np.save(table, np.zeros_like(np.load(table)))  # a table that lists nothing
     with pytest.raises(ConservationError, match=r"900 documents were read to be compared .* removed 0; do not use"):
         run(source, tmp_path / "out")
@@ -403,7 +404,7 @@ def test_rejected_documents_are_kept_where_some_are_removed(tmp_path: Path) -> N
     settings: dict[str, Any] = {"keep_rejected": True, "mode": "streaming", "on_infeasible": "stop", "progress": False}
     made = RemoveExactDuplicates(str(tmp_path / "out"), str(source), max_source_loss=1)
     result = made.run(InProcessExecutor(), **settings)
-    assert len(read(tmp_path / "out" / "_tamis" / "rejected")) == result.n_duplicates > 0
+    assert len(read(run_dir_path(tmp_path / "out") / "rejected")) == result.n_duplicates > 0
     found = RemoveExactDuplicates(str(tmp_path / "found"), str(source), perform_removal=False)
     with pytest.raises(UsageError, match="keep_rejected: duplicates are only found here"):
         found.run(InProcessExecutor(), **settings)

@@ -16,6 +16,7 @@ from tamis.dedup.planning import DedupPlan
 from tamis.forecast import machine_profiles
 from tamis.forecast.experience import Experience
 from tamis.forecast.prediction import runs_of
+from tests.support.run_dirs import run_dir_path
 
 MB = 10**6
 
@@ -31,7 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(place: Path, name: str) -> Any:
-    return json.loads((place / "out/_tamis" / name).read_text())
+    return json.loads((run_dir_path(place / "out") / name).read_text())
 
 
 def test_exact(place: Path) -> None:

@@ -16,6 +16,7 @@ from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow, RemoveFuzzyDu
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError, WorkerError
 from tests.support.made_documents import edited, jaccard, read, text, write
+from tests.support.run_dirs import run_dir_path
 
 
 def run(source: Path, target: Path, executor: Any = None, memory: str = "512MB", **parameters: Any) -> Any:
@@ -50,7 +51,7 @@ def test_the_table_tells_the_true_similarity(tmp_path: Path) -> None:
     for line in (tmp_path / "in" / "0.jsonl").read_bytes().splitlines(keepends=True):
         by_place[f"000000_{offset}"] = json.loads(line)
         offset += len(line)
-    rows = pq.read_table(tmp_path / "out" / "_tamis" / "duplicates").to_pylist()
+    rows = pq.read_table(run_dir_path(tmp_path / "out") / "duplicates").to_pylist()
     assert len(rows) == 40
     for row in rows:
         gone, stays = by_place[row["id"]], by_place[row["kept_id"]]

@@ -24,6 +24,7 @@ from tamis.errors import FormatError, RunConflict, TamisError, UsageError
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
 from tests.support.made_documents import edited, jaccard, read, text, write
+from tests.support.run_dirs import run_dir_path
 
 
 def ids(folder: Path) -> set[Any]:
@@ -71,7 +72,7 @@ def test_new_documents_that_equal_an_indexed_one_go(tmp_path: Path) -> None:
     assert (row["kept_id"], row["kept_path"]) == ("000000_0", str(tmp_path / "old" / "0.jsonl"))
     (row,) = [r for r in rows if r["id"] == "000001_0"]
     assert (row["kept_id"], row["kept_path"]) == ("000001_0", str(tmp_path / "old" / "1.jsonl"))
-    assert not (tmp_path / "out2" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out2") / "dedup").exists()
 
 
 def test_one_after_the_other_keeps_what_all_at_once_keeps(tmp_path: Path) -> None:
@@ -371,7 +372,7 @@ def test_a_run_resumed_with_other_memory_decides_again(tmp_path: Path, monkeypat
         patched.setattr(SolverLauncher, "solve", interrupted)
         with pytest.raises(KeyboardInterrupt):
             workflow.run(InProcessExecutor(), memory="512MB")
-    work = tmp_path / "out" / "_tamis" / "dedup"
+    work = run_dir_path(tmp_path / "out") / "dedup"
     (work / "equal" / "00001.bin").write_bytes(b"cut for other memory")
     assert (work / "linked-0.json").exists()
     result = workflow.run(InProcessExecutor(), memory="1GB")

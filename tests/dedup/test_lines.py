@@ -37,6 +37,7 @@ from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
 from tests.support.limits import examples
+from tests.support.run_dirs import run_dir_path
 
 # -- the reference ----------------------------------------------------------------------------------------------------
 
@@ -376,7 +377,7 @@ def test_what_stays_is_what_the_reference_keeps(tmp_path: Path, parameters: dict
     assert read(tmp_path / "out") == expected(docs, **parameters)
     assert result.n_documents == 300
     assert result.summary["n_without_text"] == sum(not isinstance(d["text"], str) for d in docs)
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()
 
 
 def test_only_what_is_cut_changes(tmp_path: Path) -> None:
@@ -422,7 +423,7 @@ def test_documents_with_too_little_left_say_why_they_went(tmp_path: Path) -> Non
     ]
     run(write(tmp_path / "in", docs, 1), tmp_path / "out", min_left_chars=5)
     assert [d["id"] for d in read(tmp_path / "out")] == [0, 3]
-    verdicts = pq.read_table(tmp_path / "out" / "_tamis" / "verdicts").to_pylist()
+    verdicts = pq.read_table(run_dir_path(tmp_path / "out") / "verdicts").to_pylist()
     assert [(v["id"], v["rule"], json.loads(v["value"]), v["threshold"]) for v in verdicts] == [
         ("1", "repeated_lines", {"lines_cut": 1, "lines": 2, "chars_left": 0}, '{"min_left_chars": 5}'),
         ("2", "repeated_lines", {"lines_cut": 1, "lines": 2, "chars_left": 4}, '{"min_left_chars": 5}'),
@@ -580,4 +581,4 @@ def test_killed_in_every_pass_and_started_again(tmp_path: Path) -> None:
     final = start(source, tmp_path / "out", marker, 2, "80KB")
     assert final.wait(timeout=120) == 0
     assert sorted(read(tmp_path / "out"), key=lambda d: d["id"]) == expected(docs)
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()

@@ -17,6 +17,7 @@ from tamis.dedup.quantiles.mixing import MixRule, epochs_of
 from tamis.dedup.quantiles.workflow import parse_tokens
 from tamis.errors import PipelineError, UsageError
 from tests.support import command
+from tests.support.run_dirs import run_dir_path
 
 MEMORY = "512MB"
 
@@ -121,7 +122,7 @@ def test_the_target_is_met_and_the_ledger_balances(tmp_path: Path) -> None:
         mine = sum(tokens(d) for d in out if d["topic"] == topic)
         assert abs(mine - share * 200_000) <= max(tokens(d) for d in docs if d["topic"] == topic)
     assert result.deduplications["mix_by_field"]["tokens_written"] == total
-    listed = json.loads((tmp_path / "out/_tamis/duplicates/mix_by_field-mix.json").read_text())
+    listed = json.loads((run_dir_path(tmp_path / "out") / "duplicates/mix_by_field-mix.json").read_text())
     assert {row["group"]: row["tokens_written"] for row in listed} == {
         topic: sum(tokens(d) for d in out if d["topic"] == topic) for topic in shares
     }

@@ -26,6 +26,7 @@ from tamis.stages.text.deduplication.removal import TextDuplicatesRemovalStage
 from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
 from tamis.stages.text.io.reader import JsonlReader, ParquetReader
 from tamis.tasks import FileGroupTask
+from tests.support.run_dirs import run_dir_path
 
 MEMORY: dict[str, Any] = {"memory": "400MB", "workers": 1}
 LONG = (
@@ -186,7 +187,7 @@ def test_starting_over_is_resumed_next_to_files_of_the_user(place: Path, tmp_pat
     workflow.run([], InProcessExecutor(), **MEMORY)
     folder = tmp_path / "found" / "ExactDuplicateIds"
     (folder / "notes.txt").write_text("mine")
-    (tmp_path / "found" / "_tamis" / "dedup.json").unlink()  # as if killed after it removed the earlier run
+    (run_dir_path(tmp_path / "found") / "dedup.json").unlink()  # as if killed after it removed the earlier run
     (tmp_path / "found" / "exact_id_generator.json").unlink()
     workflow.run([], InProcessExecutor(), **MEMORY)
     assert len(pd.read_parquet(next(iter(folder.glob("*.parquet"))))) == 3

@@ -20,6 +20,7 @@ from tamis.dedup.quantiles.weighted import NO_KEY, keys_of, numbers_of, smallest
 from tamis.errors import UsageError
 from tests.support import command
 from tests.support.limits import examples
+from tests.support.run_dirs import run_dir_path
 
 MEMORY = "512MB"
 FLOATS = st.floats(width=32, allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0, 2.0, float("inf"), float("-inf")])
@@ -178,7 +179,7 @@ def test_ensembles(tmp_path: Path, ensemble: str) -> None:
 def test_edges_are_used_on_other_data(tmp_path: Path) -> None:
     one, two = documents(400, 1), documents(300, 2)
     curate([Buckets("score", 6, by="lang")], write(tmp_path / "one", one), tmp_path / "out-one")
-    edges = tmp_path / "out-one/_tamis/duplicates/buckets-edges.json"
+    edges = run_dir_path(tmp_path / "out-one") / "duplicates/buckets-edges.json"
     (two[0]["lang"], two[0]["score"]) = ("unheard of", 0.5)
     curate([Buckets("score", 6, by="lang", edges=str(edges))], write(tmp_path / "two", two), tmp_path / "out-two")
     groups = {g["name"]: g["edges"] for g in json.loads(edges.read_text())["groups"]}
@@ -198,7 +199,7 @@ def test_scores_are_listed_by_position(tmp_path: Path) -> None:
     docs = documents(90)
     source = write(tmp_path / "in", docs)
     curate([Buckets(["score", "other"], 5)], source, tmp_path / "out")
-    table = pq.read_table(tmp_path / "out/_tamis/duplicates/buckets-scores.parquet").to_pylist()
+    table = pq.read_table(run_dir_path(tmp_path / "out") / "duplicates/buckets-scores.parquet").to_pylist()
     assert len(table) == 90
     for row, doc in zip(table, docs, strict=True):
         with open(row["path"], "rb") as file:

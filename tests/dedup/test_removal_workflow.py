@@ -31,6 +31,7 @@ from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.tasks import DocumentBatch
 from tests.support.command import tamis
 from tests.support.made_documents import read, write
+from tests.support.run_dirs import run_dir_path
 
 
 def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:
@@ -50,11 +51,11 @@ def test_the_result_of_finding_alone_removes_what_removal_in_one_call_removes(tm
     found.run(InProcessExecutor(), memory="512MB")
     at_once = RemoveExactDuplicates(str(tmp_path / "once"), str(source), max_source_loss=1)
     at_once.run(InProcessExecutor(), memory="512MB")
-    result = run(source, tmp_path / "found" / "_tamis" / "duplicates", tmp_path / "out", LocalExecutor())
+    result = run(source, run_dir_path(tmp_path / "found") / "duplicates", tmp_path / "out", LocalExecutor())
     assert read(tmp_path / "out") == read(tmp_path / "once")
     assert (result.n_documents, result.n_duplicates, result.summary["n_ids"]) == (200, 130, 130)
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
-    again = run(source, tmp_path / "found" / "_tamis" / "duplicates", tmp_path / "out")
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()
+    again = run(source, run_dir_path(tmp_path / "found") / "duplicates", tmp_path / "out")
     assert (again.status, again.n_duplicates) == ("already", 130)
 
 
@@ -319,7 +320,9 @@ def test_ids_that_several_documents_have_are_told() -> None:
 def test_ids_in_the_output_itself_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "in", [{"text": "a"}])
     with pytest.raises(UsageError, match="lies in the output"):
-        TextDuplicatesRemovalWorkflow(str(source), str(tmp_path / "o" / "_tamis" / "duplicates"), str(tmp_path / "o"))
+        TextDuplicatesRemovalWorkflow(
+            str(source), str(run_dir_path(tmp_path / "o") / "duplicates"), str(tmp_path / "o")
+        )
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -445,8 +448,8 @@ def test_a_sample_is_refused_also_where_no_duplicates_were_found(tmp_path: Path)
 def test_a_folder_of_ids_that_was_empty_is_another_removal(tmp_path: Path) -> None:
     source = write(tmp_path / "in", [{"name": "a"}, {"name": "b"}], n_files=1)
     (tmp_path / "ids").mkdir()
-    (tmp_path / "out" / "_tamis").mkdir(parents=True)
-    busy = files.locked(tmp_path / "out" / "_tamis" / "dedup.lock", "busy")
+    (run_dir_path(tmp_path / "out")).mkdir(parents=True)
+    busy = files.locked(run_dir_path(tmp_path / "out") / "dedup.lock", "busy")
     with busy, pytest.raises(RunConflict, match="another deduplication is writing"):
         run(source, tmp_path / "ids", tmp_path / "out", id_field="name")
     run(source, tmp_path / "ids", tmp_path / "out", id_field="name")

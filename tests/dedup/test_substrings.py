@@ -31,6 +31,7 @@ from tamis.stages.text.io import JsonlReader
 from tests.reference.substring_twin import Spans, removed_by_suffix_array, removed_spans
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ def test_what_stays_is_what_the_specification_keeps(tmp_path: Path, keep: str) -
     assert result.summary["n_without_text"] == 1
     assert result.summary["n_passages"] == sum(map(len, spans))
     assert result.n_duplicates == sum(b - a for some in spans for a, b in some)
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()
 
 
 def test_workers_budgets_blocks_and_formats_change_nothing(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_workers_budgets_blocks_and_formats_change_nothing(tmp_path: Path) -> No
         )
         workflow.run(LocalExecutor(), memory=memory, workers=workers)
         assert read(tmp_path / str(k)) == wanted
-    tables = [pq.read_table(tmp_path / str(k) / "_tamis" / "duplicates" / "part-00000.parquet") for k in range(3)]
+    tables = [pq.read_table(run_dir_path(tmp_path / str(k)) / "duplicates" / "part-00000.parquet") for k in range(3)]
     assert tables[0].equals(tables[1])
     assert tables[0].equals(tables[2])
     (tmp_path / "gz").mkdir()
@@ -346,7 +347,7 @@ def test_documents_with_too_little_left_say_where_the_first_copy_is(tmp_path: Pa
     texts = [passage + " one", passage, passage + "  ", passage + " and much more"]
     run(write(tmp_path / "in", texts, 1), tmp_path / "out", min_left_chars=5)
     assert [record["id"] for record in read(tmp_path / "out")] == [0, 3]
-    verdicts = pq.read_table(tmp_path / "out" / "_tamis" / "verdicts").to_pylist()
+    verdicts = pq.read_table(run_dir_path(tmp_path / "out") / "verdicts").to_pylist()
     first = f"{tmp_path}/in/0.jsonl:0"
     assert [(v["id"], v["rule"], json.loads(v["value"])) for v in verdicts] == [
         ("1", "repeated_passages", {"bytes_cut": 37, "chars_left": 0, "first_copy": first}),
@@ -360,7 +361,7 @@ def test_documents_of_which_too_much_is_repeated(tmp_path: Path) -> None:
     texts = [passage, passage + "x" * 10, passage + "some words of its own, more of them than of the others' "]
     run(write(tmp_path / "in", texts, 1), tmp_path / "out", remove="document-above 50%")
     assert read(tmp_path / "out") == [{"id": 0, "text": texts[0]}, {"id": 2, "text": texts[2]}]
-    (verdict,) = pq.read_table(tmp_path / "out" / "_tamis" / "verdicts").to_pylist()
+    (verdict,) = pq.read_table(run_dir_path(tmp_path / "out") / "verdicts").to_pylist()
     assert verdict["rule"] == "repeated_share"
     assert json.loads(verdict["value"]) == {"share": round(37 / 47, 4), "first_copy": f"{tmp_path}/in/0.jsonl:0"}
     assert json.loads(verdict["threshold"]) == {"max_share": 0.5}
@@ -373,7 +374,7 @@ def test_nothing_is_removed_when_passages_are_only_counted(tmp_path: Path) -> No
     assert not list((tmp_path / "out").glob("*.jsonl"))
     rows = [
         row
-        for path in sorted((tmp_path / "out" / "_tamis" / "duplicates").glob("part-*.parquet"))
+        for path in sorted((run_dir_path(tmp_path / "out") / "duplicates").glob("part-*.parquet"))
         for row in pq.read_table(path).to_pylist()
     ]
     assert sum(row["end_byte"] - row["start_byte"] for row in rows) == result.n_duplicates > 0
@@ -389,14 +390,14 @@ def test_each_passage_is_where_the_table_says_it_is_first(tmp_path: Path) -> Non
         for line in path.read_bytes().splitlines(keepends=True):
             by_id[f"{k:06d}_{offset}"] = json.loads(line)["text"].encode()
             offset += len(line)
-    rows = pq.read_table(tmp_path / "out" / "_tamis" / "duplicates" / "part-00000.parquet").to_pylist()
+    rows = pq.read_table(run_dir_path(tmp_path / "out") / "duplicates" / "part-00000.parquet").to_pylist()
     assert rows
     for row in rows:
         n = min(24, row["end_byte"] - row["start_byte"])
         mine = by_id[row["id"]][row["start_byte"] :][:n]
         assert by_id[row["kept_id"]][row["kept_start_byte"] :][:n] == mine
         assert row["n_occurrences"] >= 2
-    most = pq.read_table(tmp_path / "out" / "_tamis" / "duplicates" / "most-frequent.parquet").to_pylist()
+    most = pq.read_table(run_dir_path(tmp_path / "out") / "duplicates" / "most-frequent.parquet").to_pylist()
     assert most[0]["n_occurrences"] == max(row["n_occurrences"] for row in rows)
 
 
@@ -450,12 +451,12 @@ def test_why_says_which_passage_and_where_its_first_copy_is(tmp_path: Path) -> N
 def test_the_report_shows_the_most_frequent_passages(tmp_path: Path) -> None:
     passage = "a passage <b>that is</b> in all of these texts"
     run(write(tmp_path / "in", [f"{k}-{passage}={k}" for k in range(5)], 1), tmp_path / "out")
-    page = (tmp_path / "out" / "_tamis" / "report.html").read_text()
+    page = (run_dir_path(tmp_path / "out") / "report.html").read_text()
     section = page.partition('<section id="passages">')[2].partition("</section>")[0]
     assert "<td>5</td>" in section.replace(' class="n"', "").replace(' class="right"', "")
     assert f"{tmp_path}/in/0.jsonl:0</code>, byte 1" in section
     assert "-a passage &lt;b&gt;that is&lt;/b&gt; in all" in section
-    frequent = tmp_path / "out" / "_tamis" / "duplicates" / "most-frequent.json"
+    frequent = run_dir_path(tmp_path / "out") / "duplicates" / "most-frequent.json"
     for damage in ("[1, {}]", '{"a": 1}', "[", '[{"path": 7, "offset": "x", "start": -1}]'):
         frequent.write_text(damage)
         assert CliRunner().invoke(app, ["report", str(tmp_path / "out")]).exit_code == 0
@@ -479,7 +480,7 @@ def test_a_run_resumes_with_other_memory(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(procedure, "run_key_pass", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(source, tmp_path / "out", memory="400MB")
-    assert not list((tmp_path / "out" / "_tamis" / "dedup" / "keys-0").glob("*.arrow"))
+    assert not list((run_dir_path(tmp_path / "out") / "dedup" / "keys-0").glob("*.arrow"))
     run(source, tmp_path / "out", memory="600MB")
     assert called == ["keys-0", "texts", "keys-0", "texts"]
     assert read(tmp_path / "out") == expected_output(texts, 24)
@@ -532,7 +533,7 @@ def test_a_step_of_a_curation(tmp_path: Path) -> None:
     wanted = expected_output([texts[i] for i in unique], 24)
     kept = [(unique[record["id"]], record["text"]) for record in wanted if str(record["text"]).strip()]
     assert [(record["id"], record["text"]) for record in read(tmp_path / "out")] == kept
-    tables = [path.name for path in sorted((tmp_path / "out" / "_tamis" / "duplicates").glob("cut_*"))]
+    tables = [path.name for path in sorted((run_dir_path(tmp_path / "out") / "duplicates").glob("cut_*"))]
     names = ["most-frequent.json", "most-frequent.parquet", "part-00000.parquet"]
     assert tables == [f"cut_repeated_passages-{name}" for name in names]
     with pytest.raises(UsageError, match="leave the step out"):

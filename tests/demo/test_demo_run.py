@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tamis.cli.jobs.demo import compare
 from tamis.demo.corpus import load
+from tests.support.run_dirs import run_dir_path
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -25,7 +26,7 @@ def test_the_demo(tmp_path: Path) -> None:
     done = demo(cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything that was planted was found" in done.stdout
-    assert (tmp_path / "demo-output/result/_tamis/report.html").exists()
+    assert (run_dir_path(tmp_path / "demo-output/result") / "report.html").exists()
     (dropped,) = [line for line in done.stdout.splitlines() if line.startswith("dropped: ")]
     share = int(dropped.split()[1])
     again = demo("--json", cwd=tmp_path)

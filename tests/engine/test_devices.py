@@ -21,6 +21,7 @@ from tamis.memory.gpu import FreeDeviceMemory
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
+from tests.support.run_dirs import run_dir_path
 
 
 def test_whole_devices_go_to_one_worker_each_until_its_process_is_gone() -> None:
@@ -137,7 +138,7 @@ def test_two_gpus_and_shares_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-x")
     seen = run(tmp_path, [See(0.5)], gpu_memory="40GB")
     assert {limit for *_, limit in seen} == {"20000000000"}
-    entries = json.loads((tmp_path / "out/_tamis/settings.json").read_text())["settings"]
+    entries = json.loads((run_dir_path(tmp_path / "out") / "settings.json").read_text())["settings"]
     noted = {e["name"]: e for e in entries}
     assert noted["share_of_gpu of segment 0"]["value"] == 0.5
     assert noted["share_of_gpu of segment 0"]["evidence"]["bytes"] == 20_000_000_000
@@ -258,7 +259,9 @@ def test_what_is_free_on_a_gpu_is_what_workers_share(tmp_path: Path, monkeypatch
     seen = run(tmp_path, [Weighs(0.5)])
     assert len(seen) == 3000
     assert {(share, limit) for _, share, _, _, limit in seen} == {("1", str(2_150 * MB))}
-    noted = {e["name"]: e for e in json.loads((tmp_path / "out/_tamis/settings.json").read_text())["settings"]}
+    noted = {
+        e["name"]: e for e in json.loads((run_dir_path(tmp_path / "out") / "settings.json").read_text())["settings"]
+    }
     assert (noted["gpu_memory"]["value"], noted["gpu_memory"]["chosen_by"]) == (2_150 * MB, "machine")
 
 

@@ -18,6 +18,7 @@ from tamis.memory.predictor import MIB, Predictor
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def test_after_two_runs_the_interval_holds_the_third(place: Path) -> None:
 
 def test_predicted_and_measured_are_kept_with_the_run(place: Path) -> None:
     found = run(place, "out")
-    kept = json.loads((place / "out/_tamis/prediction.json").read_text())
-    manifest = json.loads((place / "out/_tamis/manifest.json").read_text())
+    kept = json.loads((run_dir_path(place / "out") / "prediction.json").read_text())
+    manifest = json.loads((run_dir_path(place / "out") / "manifest.json").read_text())
     assert kept == manifest["prediction"] == found
     for name in ("peak_bytes", "seconds", "scratch_bytes"):
         assert {"low", "expected", "high", "measured", "inside"} <= set(kept[name])
@@ -84,7 +85,7 @@ def test_the_profile_remembers_the_run(place: Path) -> None:
 
 def test_every_setting_that_has_to_do_with_memory_is_recorded(place: Path) -> None:
     run(place, "out", chosen_by={"workers": "recipe"}, blocksize="4MB")
-    entries = json.loads((place / "out/_tamis/settings.json").read_text())["settings"]
+    entries = json.loads((run_dir_path(place / "out") / "settings.json").read_text())["settings"]
     assert all(set(e) == {"name", "value", "chosen_by", "why", "evidence"} for e in entries)
     by = {e["name"]: e["chosen_by"] for e in entries}
     assert by == {

@@ -29,6 +29,7 @@ from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
+from tests.support.run_dirs import run_dir_path
 
 FORMATS: dict[str, Any] = {
     "jsonl": JsonlWriter,
@@ -169,7 +170,7 @@ def test_a_row_is_traced_to_its_partition(tmp_path: Path) -> None:
     for path in outputs(tmp_path / "sized"):
         texts = texts_of(path)
         for row in (0, len(texts) // 2, len(texts) - 1):
-            name, at = written_row(tmp_path / "sized/_tamis", path.name, row)
+            name, at = written_row(run_dir_path(tmp_path / "sized"), path.name, row)
             assert texts_of(tmp_path / "parts" / name)[at] == texts[row]
 
 

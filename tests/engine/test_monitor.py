@@ -33,6 +33,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
+from tests.support.run_dirs import run_dir_path
 
 MB = 1_000_000
 
@@ -152,10 +153,10 @@ def test_a_run_with_processes_leaves_every_series(tmp_path: Path) -> None:
     watch = lambda facts: seen.append(facts) or []  # noqa: E731
     stages = [JsonlReader(str(tmp_path / "in"), blocksize="500kB"), KeepHalf(), JsonlWriter(str(tmp_path / "out"))]
     result = Pipeline("clean", stages=stages).execute(LocalExecutor(watch=watch), memory="600MB", workers=2)
-    manifest = json.loads((tmp_path / "out" / "_tamis" / "manifest.json").read_text())
+    manifest = json.loads((run_dir_path(tmp_path / "out") / "manifest.json").read_text())
     assert 20 * MB < result.peak_bytes == manifest["peak_bytes"] < 600 * MB
     assert result.caller_bytes == manifest["caller_bytes"] > 20 * MB  # this process: told, and not counted
-    with open_series(tmp_path / "out" / "_tamis") as series:
+    with open_series(run_dir_path(tmp_path / "out")) as series:
         assert series.about["stages"] == ["keep_half"]
         assert series.about["name"] == "clean"
         assert series.about["input_bytes"] == len(line) * 8000
@@ -301,7 +302,7 @@ def test_a_fault_in_here_is_noted_once_and_hurts_nobody(tmp_path: Path) -> None:
 def test_a_run_whose_database_cannot_be_written_finishes(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text('{"text": "a"}\n' * 10)
-    run_dir = tmp_path / "out" / "_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     run_dir.mkdir(parents=True)
     (run_dir / "run.sqlite").mkdir()  # nothing can be opened, renamed onto or written there
     stages = [JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))]
@@ -312,7 +313,7 @@ def test_a_run_whose_database_cannot_be_written_finishes(tmp_path: Path) -> None
 def test_a_run_whose_database_is_locked_finishes(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text('{"text": "a"}\n' * 10)
-    run_dir = tmp_path / "out" / "_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     run_dir.mkdir(parents=True)
     RunDatabase(str(run_dir / "run.sqlite")).close()
     holder = sqlite3.connect(run_dir / "run.sqlite", isolation_level=None)

@@ -20,6 +20,7 @@ from tamis.errors import RunConflict
 from tamis.stages.text.io import DocumentReader, JsonlWriter, WarcReader
 from tests.support.command import SRC
 from tests.support.loopback import serve
+from tests.support.run_dirs import run_dir_path
 from tests.support.warc_files import members, page, record, response
 
 N = 400
@@ -77,7 +78,7 @@ def test_quarantine_names_file_and_offset(tmp_path: Path) -> None:
     run(source, tmp_path / "out", InProcessExecutor(), blocksize="64KiB")
     entries = [
         json.loads(line)
-        for path in (tmp_path / "out" / "_tamis" / "quarantine").glob("*.jsonl")
+        for path in (run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
     data = (source / "a.warc.gz").read_bytes()
@@ -149,7 +150,7 @@ def test_killed_at_random_and_resumed_with_other_blocks(tmp_path: Path) -> None:
 
     whole = start(tmp_path / "whole", "1MB")
     assert whole.wait(60) == 0
-    rng, log = random.Random(3), tmp_path / "out" / "_tamis"
+    rng, log = random.Random(3), run_dir_path(tmp_path / "out")
     sizes = ["64KiB", "100KB", "200KB", "150KB"]
     for blocksize in sizes[:3]:
         job = start(tmp_path / "out", blocksize)

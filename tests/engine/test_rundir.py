@@ -29,6 +29,7 @@ from tamis.engine.units import Piece, PieceKind
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
 from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def test_a_lost_log_is_no_finished_run(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))]
     Pipeline("copy", stages=stages).run(InProcessExecutor(), progress=False)
-    os.unlink(tmp_path / "out" / "_tamis" / "commit.log")
+    os.unlink(run_dir_path(tmp_path / "out") / "commit.log")
     os.unlink(next((tmp_path / "out").glob("part-*")))
     pipeline = Pipeline("copy", stages=stages)
     pipeline.run(InProcessExecutor(), progress=False)
@@ -239,5 +240,5 @@ def test_a_file_system_without_hard_links_is_told_before_anything_is_done(
     with pytest.raises(RunConflict, match=r"without hard links .*, which commits need; write to another disk"):
         copy("out")
     assert os.listdir(tmp_path / "out") == ["_tamis"]
-    assert os.listdir(tmp_path / "out" / "_tamis" / "staged") == []
+    assert os.listdir(run_dir_path(tmp_path / "out") / "staged") == []
     assert copy("finished").status == "already"  # one that was copied there

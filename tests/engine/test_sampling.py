@@ -24,6 +24,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modifiers import Modify, PiiRedactor, UnicodeReformatter
 from tamis.tasks import DocumentBatch
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 
 N = 3000
 
@@ -56,7 +57,7 @@ def run(
     Pipeline("sampled", stages=stages).execute(executor or InProcessExecutor(report=False), **settings)
     if "shard" in settings:
         return SampleSelection()
-    with open(output / "_tamis" / FILE, "rb") as file:
+    with open(run_dir_path(output) / FILE, "rb") as file:
         return select(read_samples(file))
 
 
@@ -110,7 +111,7 @@ def test_a_changed_document_is_shown_before_and_after(selection: SampleSelection
 def test_removed_values_are_stored_nowhere(source: Path, tmp_path: Path) -> None:
     found = run(source, tmp_path / "out")
     assert any("<EMAIL>" in s.excerpt.text for s in shown(found) if s.excerpt is not None)
-    for path in (tmp_path / "out/_tamis").rglob("*"):
+    for path in (run_dir_path(tmp_path / "out")).rglob("*"):
         if path.is_file():
             assert re.search(rb"someone\.[0-9]+@", path.read_bytes()) is None, path
 
@@ -143,7 +144,7 @@ def test_samples_of_a_resumed_run(source: Path, selection: SampleSelection, tmp_
     Interrupt.left = 5
     with pytest.raises(KeyboardInterrupt):
         run(source, tmp_path / "out", more=[Interrupt()])
-    with open(tmp_path / "out/_tamis" / FILE, "ab") as file:
+    with open(run_dir_path(tmp_path / "out") / FILE, "ab") as file:
         file.write(b'{"key":5,')  # killed while it wrote
     Interrupt.left = 0
     assert run(source, tmp_path / "out", more=[Interrupt()]).samples() == selection.samples()
@@ -159,7 +160,7 @@ def test_no_samples(source: Path, tmp_path: Path) -> None:
     arguments = ["filter", "gopher", str(source), str(tmp_path / "out"), "--no-samples", "-q", "--memory", "600MB"]
     result = tamis(*arguments)
     assert result.exit_code == 0, result.output
-    assert not (tmp_path / "out/_tamis" / FILE).exists()
-    report = (tmp_path / "out/_tamis/report.html").read_text()
+    assert not (run_dir_path(tmp_path / "out") / FILE).exists()
+    report = (run_dir_path(tmp_path / "out") / "report.html").read_text()
     assert "one two" not in report
     assert "two one" not in report

@@ -20,6 +20,7 @@ from tamis import InProcessExecutor, LocalExecutor, Pipeline
 from tamis.engine.run.run_result import RunResult
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tests.support.run_dirs import run_dir_path
 
 SOURCE = str(Path(tamis.__file__).resolve().parents[1])
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -131,7 +132,7 @@ def ids_of(output: Path) -> list[int]:
 
 
 def manifest(output: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((output / "_tamis" / "manifest.json").read_bytes())
+    found: dict[str, Any] = json.loads((run_dir_path(output) / "manifest.json").read_bytes())
     return found
 
 
@@ -142,7 +143,7 @@ def content_hash(output: Path) -> str:
 def quarantine(output: Path) -> list[dict[str, Any]]:
     """Quarantine entries, each with its raw bytes under "bytes" (None where there are none)."""
     entries = []
-    for path in sorted((output / "_tamis" / "quarantine").glob("*.jsonl")):
+    for path in sorted((run_dir_path(output) / "quarantine").glob("*.jsonl")):
         for line in path.read_bytes().splitlines():
             entry = json.loads(line)
             entry["bytes"] = None
@@ -158,7 +159,7 @@ def quarantine(output: Path) -> list[dict[str, Any]]:
 
 def events(output: Path) -> list[tuple[str, dict[str, Any]]]:
     """Return the events of the run database, in order."""
-    db = sqlite3.connect(output / "_tamis" / "run.sqlite")
+    db = sqlite3.connect(run_dir_path(output) / "run.sqlite")
     try:
         return [(kind, json.loads(data)) for kind, data in db.execute("select kind, data from events order by rowid")]
     finally:

@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.faults.fault_harness import compress, document, env
 from tests.faults.test_curate_kills_everything import RECIPE as EVERYTHING
 from tests.faults.test_dedup_kills import SETTINGS, write_corpus
+from tests.support.run_dirs import run_dir_path
 
 FILTER = """
 name: killed
@@ -241,7 +242,7 @@ def _digest(data: bytes) -> str:
 def leftovers(scratch: Path, output: Path) -> list[str]:
     """Return what a finished run should have removed."""
     found = [str(p.relative_to(scratch)) for p in scratch.rglob("*")] if scratch.exists() else []
-    staged = output / "_tamis" / "staged"
+    staged = run_dir_path(output) / "staged"
     return found + [f"staged/{p.name}" for p in (staged.iterdir() if staged.exists() else ())]
 
 

@@ -24,6 +24,7 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.errors import Incomplete
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tests.support.run_dirs import run_dir_path
 
 N = 40
 BATCH = 15
@@ -92,7 +93,7 @@ def quarantined(out: Path) -> tuple[Counter[int], set[int]]:
     """Rows in quarantine by the number of their file, and the files that are there as a whole."""
     rows: Counter[int] = Counter()
     whole = set()
-    for path in (out / "_tamis" / "quarantine").glob("*.jsonl"):
+    for path in (run_dir_path(out) / "quarantine").glob("*.jsonl"):
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             number = int(Path(entry["file"]).stem)

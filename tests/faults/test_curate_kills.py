@@ -17,6 +17,7 @@ import pytest
 
 from tests.faults.fault_harness import env
 from tests.faults.test_dedup_kills import SETTINGS, named, write_corpus
+from tests.support.run_dirs import run_dir_path
 
 RECIPE = """
 name: killed
@@ -53,14 +54,14 @@ def start(folder: Path, output: Path, memory: str = "512MB", workers: str = "2")
 
 
 def is_in(phase: str, output: Path, run: int) -> bool:
-    folder = output / "_tamis"
-    work = folder / "curation" / "0" / "_tamis" / "dedup"
+    folder = run_dir_path(output)
+    work = run_dir_path(folder / "curation" / "0") / "dedup"
     if phase == "decision":
         return bool(named(run, "tamis-solver"))
     if phase == "write":
         return (folder / "plan.json").exists() and not (folder / "curation.json").exists()
     name, done = ("keys-0", "task.json") if phase == "keys" else ("texts", "summary.json")
-    return (work / name / "_tamis" / "plan.json").exists() and not (work / done).exists()
+    return (run_dir_path(work / name) / "plan.json").exists() and not (work / done).exists()
 
 
 def disturb(run: subprocess.Popen[str], output: Path, phase: str, victim: str, rng: random.Random) -> bool:
@@ -114,9 +115,9 @@ def test_twenty_kills_over_all_passes(tmp_path: Path) -> None:
             if disturbed:
                 killed[plan.pop(0)[0]] += 1
             told = finished(run, disturbed)
-        about = json.loads((output / "_tamis" / "curation.json").read_text())["about"]
+        about = json.loads((run_dir_path(output) / "curation.json").read_text())["about"]
         assert (about["content_hash"], about["n_written"]) == (calm["content_hash"], calm["n_written"])
-        assert not (output / "_tamis" / "curation").exists()
+        assert not (run_dir_path(output) / "curation").exists()
         if not plan:
             break
     assert killed == dict.fromkeys(PHASES, 5)

@@ -24,6 +24,7 @@ import pytest
 
 from tests.faults.fault_harness import env
 from tests.faults.test_dedup_kills import SETTINGS, named, write_corpus
+from tests.support.run_dirs import run_dir_path
 
 RECIPE = """
 name: everything
@@ -68,7 +69,7 @@ def start(recipe: Path, output: Path, memory: str = "512MB", workers: str = "2")
 
 def place(output: Path, run: int) -> str:
     """Return what it does now, judged by the content of its folders."""
-    folder = output / "_tamis"
+    folder = run_dir_path(output)
     if (folder / "curation.json").exists():
         return "end"
     if (folder / "curation" / "pack").exists():
@@ -167,5 +168,5 @@ def test_twenty_kills_over_every_kind_of_pass(tmp_path: Path) -> None:
             told = finished(run, disturbed)
         assert told["content_hash"] == calm["content_hash"], killed
         assert left(output) == expected, killed
-        assert not (output / "_tamis" / "curation").exists()
+        assert not (run_dir_path(output) / "curation").exists()
     assert all(killed[p] for p in places), killed

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.faults.fault_harness import env, lines_of
+from tests.support.run_dirs import run_dir_path
 
 N_DOCUMENTS = 4500
 WORDS = [
@@ -133,7 +134,7 @@ class Killer:
             self.n_missed += 1
 
     def _is_in(self, phase: str, run: int) -> bool:
-        folder = self.output / "_tamis"
+        folder = run_dir_path(self.output)
         work = folder / "dedup"
         if phase == "decision":
             return bool(deciding(run))
@@ -142,11 +143,11 @@ class Killer:
         if phase == "removal":
             return (folder / "plan.json").exists() and not (folder / "dedup.json").exists()
         name, done = ("keys-0", "task.json") if phase == "keys" else ("texts", "summary.json")
-        return (work / name / "_tamis" / "plan.json").exists() and not (work / done).exists()
+        return (run_dir_path(work / name) / "plan.json").exists() and not (work / done).exists()
 
 
 def rows(output: Path) -> list[dict[str, Any]]:
-    table: list[dict[str, Any]] = pq.read_table(output / "_tamis" / "duplicates").to_pylist()
+    table: list[dict[str, Any]] = pq.read_table(run_dir_path(output) / "duplicates").to_pylist()
     return sorted(table, key=lambda row: str(row["id"]))
 
 
@@ -164,7 +165,7 @@ def check(tmp_path: Path, plan: list[tuple[str, str]], seed: int) -> Counter[tup
         killed += killer.killed
         assert sorted(lines_of(killer.output)) == expected
         assert rows(killer.output) == rows(tmp_path / "calm")
-        assert not (killer.output / "_tamis" / "dedup").exists()
+        assert not (run_dir_path(killer.output) / "dedup").exists()
         assert sorted(p.name for p in killer.output.iterdir() if not p.name.startswith("part-")) == ["_tamis"]
         n_rounds += 1
         n_missed = killer.n_missed
@@ -254,4 +255,4 @@ def test_an_interrupt_ends_with_130_and_the_same_command_goes_on(tmp_path: Path)
     told = json.loads(text)
     assert told["n_documents"] == N_DOCUMENTS
     assert len(lines_of(tmp_path / "out")) == N_DOCUMENTS - told["n_duplicates"]
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()

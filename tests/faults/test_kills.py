@@ -25,6 +25,7 @@ import pytest
 
 from tests.faults.fault_harness import content_hash, document, env, execute, lines_of, manifest, quarantine, target
 from tests.faults.fault_stages import AddLength, DropOdd, Slow
+from tests.support.run_dirs import run_dir_path
 
 N_DOCUMENTS = 16_000
 SETTINGS = [("420MB", "1", "64KiB"), ("512MB", "2", "100KB"), ("1GB", "2", "256KiB"), ("700MB", "3", "80KB")]
@@ -84,7 +85,7 @@ class Killer:
             time.sleep(0.005)
 
     def _n_commits(self) -> int:
-        log = self.output / "_tamis" / "commit.log"
+        log = run_dir_path(self.output) / "commit.log"
         return log.read_bytes().count(b"\n") if log.exists() else 0
 
     def _kill(self, run: subprocess.Popen[str], victim: str) -> bool:

@@ -30,6 +30,7 @@ from tests.faults.fault_harness import (
 )
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 
 STRANGE = os.fsdecode(b"b\xff\xfe.jsonl")
 STRANGE_TABLE = os.fsdecode(b"t\xfd.Parquet")
@@ -70,10 +71,10 @@ def test_everything_is_read_or_named_and_the_output_may_lie_within(folder: Path)
     assert reasons(first.skipped_files) == PASSED
     assert [SkippedEntry(**e) for e in manifest(out)["skipped_files"]] == first.skipped_files
     assert {os.path.basename(e["file"]) for e in quarantine(out)} == {"z.jsonl.GZ", STRANGE}
-    for path in (out / "_tamis").rglob("*.json*"):  # what programs read must be UTF-8
+    for path in (run_dir_path(out)).rglob("*.json*"):  # what programs read must be UTF-8
         path.read_bytes().decode("utf-8")
     # A run that was killed, and one that was finished: the same command again finds the same input.
-    (out / "_tamis" / "manifest.json").unlink()
+    (run_dir_path(out) / "manifest.json").unlink()
     again = execute(folder, out, local=False, settings=settings)
     assert (again.status, again.ledger.written.n) == ("finished", 80)
     assert reasons(again.skipped_files) == {**PASSED, "the output of this run": 1}
@@ -88,7 +89,7 @@ def test_the_command_line_tells_what_was_skipped(folder: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "ends in .lz4, a compression that is not read" in told.stdout
     assert str(folder / "x.jsonl.lz4") in told.stdout
-    page = (folder / "out" / "_tamis" / "report.html").read_text()
+    page = (run_dir_path(folder / "out") / "report.html").read_text()
     assert "Passed over, not read" in page
     assert str(folder / "pipe.jsonl") in page
     inspected = CliRunner().invoke(app, ["inspect", str(folder)])
@@ -113,7 +114,7 @@ def test_deduplication_with_names_that_are_not_utf8(tmp_path: Path) -> None:
     assert (result.n_documents, result.n_duplicates, len(ids_of(out))) == (90, 50, 40)
     skipped = [SkippedEntry(**entry) for entry in result.summary["skipped_files"]]
     assert reasons(skipped) == {"ends in .txt": 1, "the output of this run": 1}
-    (table,) = [open_file(p).read().to_pylist() for p in (out / "_tamis" / "duplicates").iterdir()]
+    (table,) = [open_file(p).read().to_pylist() for p in (run_dir_path(out) / "duplicates").iterdir()]
     assert {r["path"].rpartition("/")[2] for r in table} == {"b%FF%FE.jsonl", "t%FD.Parquet"}
     assert workflow.run(InProcessExecutor(), memory="512MB").status == "already"
 

@@ -25,6 +25,7 @@ from tests.faults.fault_harness import (
     write_lines,
 )
 from tests.faults.fault_stages import AddLength, DropOdd, Slow
+from tests.support.run_dirs import run_dir_path
 
 N = 2000
 
@@ -84,11 +85,11 @@ def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, bloc
     )
     kept = lines_of(small_disk / "out")
     assert len(kept) == len(set(kept)) < 20_000
-    assert not (small_disk / "out" / "_tamis" / "manifest.json").exists()
-    assert list((small_disk / "out" / "_tamis" / "staged").iterdir()) == []
+    assert not (run_dir_path(small_disk / "out") / "manifest.json").exists()
+    assert list((run_dir_path(small_disk / "out") / "staged").iterdir()) == []
     # The last block goes too: then not even the run directory can be written, and that is said, not shown as a
     # traceback.
-    with contextlib.suppress(OSError), open(small_disk / "out" / "_tamis" / "filler", "wb") as file:
+    with contextlib.suppress(OSError), open(run_dir_path(small_disk / "out") / "filler", "wb") as file:
         while True:
             file.write(bytes(1000))
             file.flush()
@@ -163,7 +164,7 @@ def test_two_runs_on_one_output(source: Path, tmp_path: Path) -> None:
     command = target(source, tmp_path / "out", "512MB", "1", "64KiB", 0.5)
     first = subprocess.Popen(command, env=env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        lock = tmp_path / "out" / "_tamis" / "commit.log"
+        lock = run_dir_path(tmp_path / "out") / "commit.log"
         ticker = threading.Event()
         while not lock.exists() and first.poll() is None:
             ticker.wait(0.01)

@@ -21,6 +21,7 @@ from tamis.stages.text.filters import Filter, Score, ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WhiteSpaceFilter, WordCountFilter
 from tests.faults.fault_harness import env, execute, lines_of, manifest, write_lines
 from tests.reference.histogram_twin import histogram
+from tests.support.run_dirs import run_dir_path
 
 N = 3000
 Table = dict[tuple[str, str, str], dict[int, int]]
@@ -74,7 +75,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(output: Path) -> Table:
     """Return the histograms of a run by bin, after checking that manifest and run database agree."""
     shown = manifest(output)["histograms"]
-    with sqlite3.connect(output / "_tamis" / "run.sqlite") as db:
+    with sqlite3.connect(run_dir_path(output) / "run.sqlite") as db:
         rows = db.execute("SELECT stage, name, kind, bins FROM histograms").fetchall()
     db.close()
     stored = {(s, n, k): json.loads(bins) for s, n, k, bins in rows}
@@ -130,7 +131,7 @@ def test_steps_of_a_sample_count_each_document_once(source: Path, tmp_path: Path
 
 
 def test_a_run_that_was_killed_has_the_histograms_of_one_that_was_not(source: Path, tmp_path: Path) -> None:
-    output, log = tmp_path / "out", tmp_path / "out" / "_tamis" / "commit.log"
+    output, log = tmp_path / "out", run_dir_path(tmp_path / "out") / "commit.log"
     n_killed = 0
     for blocksize, workers in [("9KB", "1"), ("5KB", "2"), ("30KB", "2"), ("64KiB", "2")]:
         command = [sys.executable, "-c", TARGET, str(source), str(output), blocksize, workers]

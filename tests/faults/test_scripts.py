@@ -26,6 +26,7 @@ from tests.faults.fault_harness import (
     write_lines,
 )
 from tests.faults.fault_stages import AddLength, DropOdd
+from tests.support.run_dirs import run_dir_path
 
 SCRIPT = """
 import sys
@@ -143,7 +144,7 @@ def test_a_resumed_run_may_use_other_settings(tmp_path: Path) -> None:
     execute(tmp_path / "in", tmp_path / "calm", [AddLength()], local=False)
     out = tmp_path / "out"
     execute(tmp_path / "in", out, [AddLength()], local=False, blocksize="64KiB")
-    log = out / "_tamis" / "commit.log"
+    log = run_dir_path(out) / "commit.log"
     entries = log.read_bytes().splitlines(keepends=True)
     assert len(entries) > 6
     kept = entries[:1] + entries[3:5]
@@ -152,7 +153,7 @@ def test_a_resumed_run_may_use_other_settings(tmp_path: Path) -> None:
     for name in names:
         if not any(name.encode() in entry for entry in kept):
             (out / name).unlink()
-    (out / "_tamis" / "manifest.json").unlink()
+    (run_dir_path(out) / "manifest.json").unlink()
     result = execute(tmp_path / "in", out, [AddLength()], blocksize="200KB", settings={"workers": 1, "memory": "420MB"})
     assert (result.status, result.exit_code) == ("finished", 0)
     assert_conserved(result)

@@ -34,6 +34,7 @@ from tests.faults.fault_stages import (
     SegfaultOn,
     WordList,
 )
+from tests.support.run_dirs import run_dir_path
 
 
 def _trigger(word: str, i: int = 0) -> bytes:
@@ -192,7 +193,7 @@ def test_prints_a_lot(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     result = execute(tmp_path / "in", tmp_path / "out", [Chatter()], blocksize="64KiB")
     assert_conserved(result)
     assert len(lines_of(tmp_path / "out")) == 5000
-    assert b"chatter chatter" in (tmp_path / "out" / "_tamis" / "worker.log").read_bytes()[-4096:]
+    assert b"chatter chatter" in (run_dir_path(tmp_path / "out") / "worker.log").read_bytes()[-4096:]
     shown = capfd.readouterr()
     assert "chatter" not in shown.out
     assert 0 < shown.err.count("[chatter]") < 2000, "a part of it is shown, the rest is counted"

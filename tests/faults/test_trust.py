@@ -22,6 +22,7 @@ from tamis.observe.report import write_report
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.faults.fault_harness import documents, execute, lines_of, write_lines
+from tests.support.run_dirs import run_dir_path
 
 NOBODY = 65534
 
@@ -80,7 +81,7 @@ def test_a_run_directory_of_others_is_refused_and_nothing_in_it_is_used(
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(10)).parent
     victim, trace = tmp_path / "victim", tmp_path / "trace"
     victim.write_text("precious")
-    run_dir = tmp_path / "out" / "_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     run_dir.mkdir(parents=True)
     folder = make(tmp_path / "out" / where, 0o777)
     for name in ("plan.json.tmp", "report.html.tmp", "commit.log", "u1.1.probe.shared"):
@@ -101,8 +102,8 @@ def test_a_link_in_the_run_directory_is_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(10)).parent
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / "out" / "_tamis").mkdir(parents=True)
-    (tmp_path / "out" / "_tamis" / "run.sqlite").symlink_to(victim)
+    (run_dir_path(tmp_path / "out")).mkdir(parents=True)
+    (run_dir_path(tmp_path / "out") / "run.sqlite").symlink_to(victim)
     with pytest.raises(RunConflict, match=r"_tamis/run.sqlite is a link"):
         plain(source, tmp_path / "out")
     assert victim.read_text() == "precious"
@@ -127,15 +128,15 @@ def test_an_output_folder_shared_with_a_group_is_fine(tmp_path: Path) -> None:
     os.chown(output, NOBODY, os.getegid())
     assert plain(source, output).exit_code == 0
     assert len(lines_of(output)) == 10
-    info = (output / "_tamis").stat()
+    info = (run_dir_path(output)).stat()
     assert (info.st_uid, info.st_mode & 0o022) == (0, 0)
-    assert stat.S_IMODE((output / "_tamis" / "staged").stat().st_mode) & 0o777 == 0o700
+    assert stat.S_IMODE((run_dir_path(output) / "staged").stat().st_mode) & 0o777 == 0o700
 
 
 def test_a_run_directory_of_an_earlier_version_goes_on_once_it_is_ours_alone(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(10)).parent
     plain(source, tmp_path / "out")
-    run_dir = tmp_path / "out" / "_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     (run_dir / "manifest.json").unlink()  # as if it had been interrupted
     for folder in ("staged", "quarantine", "verdicts", "scores", "rejected"):
         (run_dir / folder).chmod(0o755)
@@ -286,6 +287,6 @@ def test_keys_of_a_deduplication_that_were_altered_end_it_and_are_named(tmp_path
         patch.setattr(pass_runner, "run_task", run_task)
         with pytest.raises(TamisError, match=r"keys-0/.*\.arrow is not what was written to it"):
             made.run(memory="400MB", workers=1)
-    (path,) = (tmp_path / "out" / "_tamis" / "dedup").glob("keys-0/*.arrow")
+    (path,) = (run_dir_path(tmp_path / "out") / "dedup").glob("keys-0/*.arrow")
     path.write_bytes(altered[0])  # restored: the run is resumed
     assert made.run(memory="400MB", workers=1).n_documents == 300

@@ -17,6 +17,7 @@ import pytest
 
 from tests.faults.fault_harness import env
 from tests.support.outside import below
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_videos import library, make_video
 
 library()
@@ -86,7 +87,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
         except ProcessLookupError:
             pass
         run.communicate(timeout=100)
-        if run.returncode == 0 and time.monotonic() - began > 0 and (out / "_tamis/manifest.json").exists():
+        if run.returncode == 0 and time.monotonic() - began > 0 and (run_dir_path(out) / "manifest.json").exists():
             subprocess.run(
                 ["rm", "-rf", str(out)], check=True, timeout=60
             )  # it was through: once more from the beginning

@@ -23,6 +23,7 @@ from tamis.stages.text.download.common_crawl import CommonCrawlWarcIterator
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import FileGroupTask
 from tests.support import warc_files
+from tests.support.run_dirs import run_dir_path
 
 CODECS = ("gz", "gz", "gz", "zst", None)
 KINDS = ("response", "response", "response", "request", "warcinfo", "metadata")
@@ -181,7 +182,9 @@ def written(seeds: range, folder: Path) -> None:
     assert metrics["documents"] + sum(skipped.values()) == items["response"] + items["other"]
     assert (ledger.n_bad_ranges, ledger.lost_bytes) == (items["fault"], lost)
     entries = [
-        json.loads(line) for p in (folder / "out/_tamis/quarantine").glob("*") for line in p.read_text().splitlines()
+        json.loads(line)
+        for p in (run_dir_path(folder / "out") / "quarantine").glob("*")
+        for line in p.read_text().splitlines()
     ]
     assert len(entries) == items["fault"]
     assert all(e["file"] in paths and e["offset"] + e["length"] <= Path(e["file"]).stat().st_size for e in entries)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fault_harness import documents, env, lines_of, write_lines
+from tests.support.run_dirs import run_dir_path
 
 STAGE = """
 import logging
@@ -83,7 +84,7 @@ def test_prints_and_logging_reach_the_terminal_of_a_program(place: Path) -> None
 def test_a_program_can_turn_it_off(place: Path, settings: str) -> None:
     done = run(script(place, settings=settings), place)
     assert bool(labelled(done.stderr)) == (not settings)
-    assert "[talks] line 0" in (place / "out" / "_tamis" / "worker.log").read_text()
+    assert "[talks] line 0" in (run_dir_path(place / "out") / "worker.log").read_text()
 
 
 @pytest.mark.parametrize("flags", [[], ["--worker-output"], ["--worker-output", "--quiet"]])

@@ -20,6 +20,7 @@ from tamis.formats.base import RowsFault
 from tamis.formats.table_files import bad_text_rows
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.run_dirs import run_dir_path
 
 N = 1000
 TABLE = pa.table(
@@ -227,7 +228,9 @@ def test_a_damaged_size_does_not_end_the_run(tmp_path: Path) -> None:
     result = pipeline.last_result
     assert result is not None
     assert (result.ledger.written.n, result.ledger.quarantined.n) == (2 * N + N - 130, 130)
-    (told,) = [line for p in (tmp_path / "out/_tamis/quarantine").iterdir() for line in p.read_text().splitlines()][:1]
+    (told,) = [
+        line for p in (run_dir_path(tmp_path / "out") / "quarantine").iterdir() for line in p.read_text().splitlines()
+    ][:1]
     assert "b.arrow" in told
     assert "claims to hold" in told
 

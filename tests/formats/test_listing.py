@@ -13,6 +13,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.formats.input_files import skipped
 from tamis.formats.input_files.listing import list_files
 from tamis.formats.input_files.skipped import checked_paths
+from tests.support.run_dirs import run_dir_path
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
@@ -161,7 +162,7 @@ def test_a_folder_or_file_without_permission_ends_the_run(folder: Path, monkeypa
 
 
 def test_outputs_of_tamis_are_passed_over_unless_they_are_named(folder: Path) -> None:
-    (folder / "out" / "_tamis").mkdir(parents=True)
+    (run_dir_path(folder / "out")).mkdir(parents=True)
     (folder / "out" / "part.jsonl").write_text("{}\n")
     assert names(folder, "") == ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
     assert passed(folder, "")[skipped.OTHER_OUTPUT] == (1, ["out"])

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.run_dirs import run_dir_path
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/start.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,7 +65,7 @@ def shapes(lines: list[str]) -> set[str]:
 
 def check(folder: Path, printed: str) -> None:
     """Check what the page promises, by facts that no version of Python changes."""
-    report = json.loads((folder / "clean/_tamis/report.json").read_text())
+    report = json.loads((run_dir_path(folder / "clean") / "report.json").read_text())
     assert report, "the report has totals"
     kept = [json.loads(line) for path in (folder / "clean").glob("part-*") for line in path.read_text().splitlines()]
     n_read = sum(len(path.read_bytes().splitlines()) for path in (folder / "data").iterdir())
@@ -78,7 +80,7 @@ def check(folder: Path, printed: str) -> None:
     )
     assert not left, "README.md shows other lines than the command prints: make screenshots"
     assert (folder / "clean/README.md").exists()
-    assert (folder / "clean/_tamis/report.html").exists()
+    assert (run_dir_path(folder / "clean") / "report.html").exists()
     assert list((folder / "long").glob("*.parquet"))
     assert list((folder / "long-py").glob("*.jsonl"))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import SRC
+from tests.support.run_dirs import run_dir_path
 
 COMMAND = [sys.executable, "-P", "-m", "tamis.cli.start"]
 # Everything is mounted read-only but the folder with the data, as in `docker run --read-only -v data:...`.
@@ -54,7 +55,7 @@ def test_in_a_read_only_container(data: Path) -> None:
 
     done = inside("filter", "gopher", f"{data}/in", f"{data}/out", "--quiet", "--memory", "400MB")
     assert done.returncode == 0, done.stderr
-    assert (data / "out/_tamis/report.html").exists()
+    assert (run_dir_path(data / "out") / "report.html").exists()
     done = inside("dedup", "exact", f"{data}/in", f"{data}/one", "--quiet", "--memory", "400MB")
     assert done.returncode == 0, done.stderr
     assert len(list((data / "one").glob("*.jsonl"))) == 1

@@ -32,6 +32,7 @@ from tamis.stages.text.filters.heuristic.string import LongWordFilter, WordCount
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 from tamis.tasks import DocumentBatch
+from tests.support.run_dirs import run_dir_path
 
 LONG, MIN_WORDS = 12, 5
 
@@ -121,13 +122,13 @@ def check(result: Any, truth: Truth, kept: set[str], sampled: set[str], n_reads:
     stages = [(s["n_in"], s["n_out"], list(s["dropped"].values())) for s in about["stages"]]
     n_left = len(sampled) - n_short
     assert stages == [(len(sampled), n_left, [n_short]), (n_left, n_left - n_long, [n_long])]
-    report = json.loads((folder / "_tamis/report.json").read_text())
+    report = json.loads((run_dir_path(folder) / "report.json").read_text())
     assert {k: report[k] for k in expected} == expected
     assert [d["documents"] for d in report["drops"]] == [n_short, n_long]
-    page = (folder / "_tamis/report.html").read_text()
+    page = (run_dir_path(folder) / "report.html").read_text()
     for name, n in (("documents", truth.n_records), ("kept", len(kept)), ("dropped", n_short + n_long)):
         assert f"<span>{name}</span><b>{n:,}</b>" in page
-    snapshot, live = read_snapshot(folder / "_tamis"), read_live(folder / "_tamis")
+    snapshot, live = read_snapshot(run_dir_path(folder)), read_live(run_dir_path(folder))
     for seen in (snapshot.last, live.total):  # the dashboard, `tamis top` and the metrics show these
         assert seen is not None
         assert (seen.documents, seen.written, seen.dropped) == (truth.n_records, len(kept), n_short + n_long)
@@ -214,7 +215,9 @@ def test_files_that_were_cut_are_not_called_whole(tmp_path: Path) -> None:
     made = [DocumentReader(str(tmp_path / "in"), files_per_partition=1), Greedy(), JsonlWriter(str(tmp_path / "out"))]
     result = Pipeline("cut", stages=made).execute(InProcessExecutor(), quarantine_limit="100%")
     assert result.counters["splits"] > 0
-    notes = {e["name"]: e for e in json.loads((tmp_path / "out/_tamis/settings.json").read_text())["settings"]}
+    notes = {
+        e["name"]: e for e in json.loads((run_dir_path(tmp_path / "out") / "settings.json").read_text())["settings"]
+    }
     told = notes["blocksize"]
     assert told["why"].startswith("partitions begin as one whole file each, as asked for, whatever their size")
     assert told["why"].endswith(f"; {result.counters['splits']:,} times one was cut in two after it did not fit")
@@ -249,7 +252,7 @@ def test_duplicates_are_counted_as_documents(tmp_path: Path) -> None:
     n_gone = sum(texts.values()) - len(texts)
     assert (result.n_documents, result.n_duplicates) == (truth.n_records - truth.n_bad, n_gone)
     assert n_gone > 0
-    last = read_snapshot(tmp_path / "out/_tamis").last
+    last = read_snapshot(run_dir_path(tmp_path / "out")).last
     assert last is not None
     assert (last.documents, last.written, last.dropped, last.duplicates, last.quarantined) == (
         truth.n_records,

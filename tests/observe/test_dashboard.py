@@ -24,6 +24,7 @@ from tamis.observe.dashboard.server import HEADER_S, Server
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.serving import listen
 from tests.support.made_run import make_run
+from tests.support.run_dirs import run_dir_path
 
 SRC = Path(__file__).parents[2] / "src"
 TOKEN = "an-example-token-of-32-characters"
@@ -77,7 +78,7 @@ def running(run_dir: Path, *options: str, token: str = "", **env: str) -> Iterat
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    folder = make_run(tmp_path_factory.mktemp("run") / "_tamis", seconds=30)
+    folder = make_run(run_dir_path(tmp_path_factory.mktemp("run")), seconds=30)
     with running(folder) as found:
         yield found
 
@@ -239,13 +240,13 @@ def test_a_token(tmp_path: Path) -> None:
 
 
 def test_a_run_that_begins_later_and_one_that_is_damaged(tmp_path: Path) -> None:
-    with running(tmp_path / "out/_tamis") as found:
+    with running(run_dir_path(tmp_path / "out")) as found:
         news = json.loads(found.get("/fragments").body)
         assert "Waiting for the first sample" in news["fragments"]["progress"]
-        make_run(tmp_path / "out/_tamis", seconds=20)
+        make_run(run_dir_path(tmp_path / "out"), seconds=20)
         news = _newer(found, news["version"], "memory")
         assert news["fragments"]["memory"].startswith("<figure>")
-        (tmp_path / "out/_tamis/run.sqlite").write_bytes(b"no database" * 1000)
+        (run_dir_path(tmp_path / "out") / "run.sqlite").write_bytes(b"no database" * 1000)
         news = _newer(found, news["version"], "notices")
         assert "run.sqlite cannot be read" in news["fragments"]["notices"]
 

@@ -24,6 +24,7 @@ from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 
 def run(source: Path, target: Path, min_words: int, max_numbers: float) -> str:
@@ -73,7 +74,7 @@ def test_the_same_run_differs_in_nothing(source: Path, tmp_path: Path) -> None:
 
 def cut_log(output: str) -> Path:
     """Leave of a run what it would have been before it committed anything."""
-    folder = Path(output) / "_tamis"
+    folder = run_dir_path(Path(output))
     (folder / "commit.log").write_bytes(b"")
     (folder / "manifest.json").unlink()
     for path in (folder / "verdicts").iterdir():
@@ -150,7 +151,7 @@ def test_the_commands(source: Path, tmp_path: Path) -> None:
 
 def test_how_both_runs_went_is_told(source: Path, tmp_path: Path) -> None:
     first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 2, 0.5)
-    db = RunDatabase(f"{second}/_tamis/run.sqlite")
+    db = RunDatabase(str(run_dir_path(second) / "run.sqlite"))
     db.about({"gpu": {"busy": {"0": 0.9, "1": 0.8}, "out_of_memory": 3, "cut": 0}})
     db.close()
     figures = {f.name: (f.before, f.after) for f in compare(first, second).figures}
@@ -160,14 +161,14 @@ def test_how_both_runs_went_is_told(source: Path, tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["diff", first, second]).output
     assert "GPU busy" in shown
     assert "85.0%" in shown
-    page = Path(write_report(f"{second}/_tamis")).read_text()
+    page = Path(write_report(str(run_dir_path(second)))).read_text()
     assert all(words in page for words in ("GPU busy", "85.0%", "out of GPU memory", "first output"))
 
 
 def test_two_runs_side_by_side_on_a_page(source: Path, tmp_path: Path) -> None:
     first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 3, 0.05)
     told = CliRunner().invoke(app, ["diff", first, second, "--html"])
-    assert (told.exit_code, told.stdout) == (0, f"{second}/_tamis/diff.html\n")
+    assert (told.exit_code, told.stdout) == (0, str(run_dir_path(second) / "diff.html\n"))
     page = Path(told.stdout.strip()).read_text()
     assert "<script" not in page
     assert page.count('<svg class="rows"') == 2  # the flow of each
@@ -180,24 +181,24 @@ def test_two_runs_side_by_side_on_a_page(source: Path, tmp_path: Path) -> None:
     ):
         assert row in page
     assert "min_words 2 -&gt; 3" in page
-    records = [load_run_record(f"{folder}/_tamis") for folder in (first, second)]
+    records = [load_run_record(str(run_dir_path(folder))) for folder in (first, second)]
     assert all(f"<b>{record.seconds:,.1f} s</b>" in page for record in records if record is not None)
     shown = json.loads(CliRunner().invoke(app, ["diff", first, second, "--html", "--json"]).stdout)
-    assert (shown["page"], len(shown["changes"])) == (f"{second}/_tamis/diff.html", 2)
+    assert (shown["page"], len(shown["changes"])) == (str(run_dir_path(second) / "diff.html"), 2)
 
 
 def test_hostile_names_on_the_page_of_two_runs(source: Path, tmp_path: Path) -> None:
     first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 3, 0.05)
     hostile = "<script>alert(1)</script>"
     for name in ("run.json", "manifest.json"):
-        path = Path(second) / "_tamis" / name
+        path = run_dir_path(Path(second)) / name
         path.write_text(path.read_text().replace('"word_count"', json.dumps(hostile)))
-    record = json.loads((Path(second) / "_tamis/run.json").read_text())
-    (Path(second) / "_tamis/run.json").write_text(json.dumps({**record, "name": hostile}))
+    record = json.loads((run_dir_path(Path(second)) / "run.json").read_text())
+    (run_dir_path(Path(second)) / "run.json").write_text(json.dumps({**record, "name": hostile}))
     found = compare(first, second)
     found.settings.append(hostile)
     found.changes[0].examples = [hostile]
-    page = write_comparison(f"{first}/_tamis", f"{second}/_tamis", found).read_text()
+    page = write_comparison(str(run_dir_path(first)), str(run_dir_path(second)), found).read_text()
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 4
 

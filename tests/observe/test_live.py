@@ -28,6 +28,7 @@ from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.support.cli_runner import CliRunner
 from tests.support.made_run import make_run
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture
@@ -188,8 +189,8 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_the_passes_of_a_deduplication(tmp_path: Path) -> None:
     """A pass that has ended is not the end of the workflow; the time left is that of all passes."""
-    run_dir = tmp_path / "out/_tamis"
-    keys = make_run(run_dir / "dedup/keys-0/_tamis", seconds=1)
+    run_dir = run_dir_path(tmp_path / "out")
+    keys = make_run(run_dir_path(run_dir / "dedup/keys-0"), seconds=1)
     (keys / "manifest.json").write_text("{}")
     recorder = RunRecorder(str(run_dir), "unique", Mark(), time.monotonic() - 30)
     recorder.plan([planned_pass(label) for label in ("keys-0", "decision-0", "removal")])
@@ -223,11 +224,11 @@ def test_a_search_for_duplicates_that_ended(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     search = RemoveExactDuplicates(input_path=str(tmp_path / "in.jsonl"), output_path=out, perform_removal=False)
     search.run(InProcessExecutor(), progress=False)
-    assert _read_state(tmp_path / "out/_tamis", None).status == "finished"
+    assert _read_state(run_dir_path(tmp_path / "out"), None).status == "finished"
 
 
 def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path / "out/_tamis", seconds=1, ended_at=1000.0)
+    run_dir = make_run(run_dir_path(tmp_path / "out"), seconds=1, ended_at=1000.0)
     assert _read_state(run_dir, None).status == "stopped"
     with locked(run_dir / "lock", "busy"):
         assert _read_state(run_dir, None).status == "running"
@@ -235,7 +236,7 @@ def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path)
 
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
-    run_dir = make_run(tmp_path / "out/_tamis", seconds=1)
+    run_dir = make_run(run_dir_path(tmp_path / "out"), seconds=1)
     states = iter([LiveRun(status=s) for s in ("no samples yet", "running", status)])
     monkeypatch.setattr(top, "_read_state", lambda folder, scratch: next(states))
     monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
@@ -257,12 +258,12 @@ def test_a_run_of_another_machine_may_be_slow(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))]
     Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")
-    assert read_live(tmp_path / "out/_tamis").host == here
+    assert read_live(run_dir_path(tmp_path / "out")).host == here
 
 
 def test_a_deduplication_that_goes_on_is_at_work_before_its_pass_is(tmp_path: Path) -> None:
-    run_dir = tmp_path / "out/_tamis"
-    make_run(run_dir / "dedup/keys-0/_tamis", seconds=1, ended_at=1000.0)
+    run_dir = run_dir_path(tmp_path / "out")
+    make_run(run_dir_path(run_dir / "dedup/keys-0"), seconds=1, ended_at=1000.0)
     with locked(run_dir / "dedup.lock", "busy"):
         assert _read_state(run_dir, None).status == "running"
     assert _read_state(run_dir, None).status == "stopped"

@@ -18,6 +18,7 @@ from tamis.observe.live import LiveRun, read_live
 from tamis.observe.passes import find_shown_run
 from tamis.observe.snapshot import Snapshot, read_snapshot
 from tests.support.command import SRC
+from tests.support.run_dirs import run_dir_path
 
 N_LOOKS = 500
 RECIPE = """
@@ -113,11 +114,11 @@ def test_every_look_at_a_real_run_sees_a_whole_moment(folder: Path) -> None:
     n_looks, seen = 0, set()
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         while (is_live := process.poll() is None) or n_looks < N_LOOKS:
-            if not (folder / "out/_tamis/run.sqlite").exists():
+            if not (run_dir_path(folder / "out") / "run.sqlite").exists():
                 assert is_live, process.stderr.read() if process.stderr is not None else ""
                 time.sleep(0.01)
                 continue
-            place = find_shown_run(folder / "out/_tamis")
+            place = find_shown_run(run_dir_path(folder / "out"))
             for look in (read_live(place.run_dir), read_snapshot(place.run_dir)):
                 total = look.total if isinstance(look, LiveRun) else look.last
                 if total is None or not total.at:
@@ -129,7 +130,7 @@ def test_every_look_at_a_real_run_sees_a_whole_moment(folder: Path) -> None:
     assert n_looks >= N_LOOKS
     assert len({at for at, _ in seen}) > 3  # moments of a run that goes on
     assert max(n for _, n in seen) >= 5  # supervisor, server, three workers
-    look = read_snapshot(folder / "out/_tamis")
+    look = read_snapshot(run_dir_path(folder / "out"))
     assert look.record is not None
     assert look.record.counts == look.counts
     assert look.counts is not None

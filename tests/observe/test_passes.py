@@ -12,10 +12,11 @@ from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError
 from tamis.observe.passes import find_run, find_shown_run
 from tests.support.made_run import make_run
+from tests.support.run_dirs import run_dir_path
 
 
 def test_a_run(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "out/_tamis", seconds=1)
+    folder = make_run(run_dir_path(tmp_path / "out"), seconds=1)
     assert find_run(str(tmp_path / "out")) == folder
     assert find_run(str(folder)) == folder
     assert find_shown_run(folder).run_dir == folder
@@ -32,12 +33,12 @@ def dated(folder: Path, at: float) -> Path:
 
 
 def test_the_pass_under_way(tmp_path: Path) -> None:
-    run_dir = tmp_path / "out/_tamis"
-    keys = dated(make_run(run_dir / "dedup/keys-0/_tamis", seconds=1), 1000)
+    run_dir = run_dir_path(tmp_path / "out")
+    keys = dated(make_run(run_dir_path(run_dir / "dedup/keys-0"), seconds=1), 1000)
     assert find_run(str(tmp_path / "out")) == run_dir
     found = find_shown_run(run_dir)
     assert (found.run_dir, found.whole_dir) == (keys, run_dir)
-    texts = dated(make_run(run_dir / "dedup/texts/_tamis", seconds=1), 2000)
+    texts = dated(make_run(run_dir_path(run_dir / "dedup/texts"), seconds=1), 2000)
     assert find_shown_run(run_dir).run_dir == texts
     dated(make_run(run_dir, seconds=1), 3000)
     assert find_shown_run(run_dir).run_dir == run_dir
@@ -47,15 +48,17 @@ def test_passes_under_the_scratch_folder_of_the_workflow(tmp_path: Path) -> None
     passes = Passes("x", source=lambda: None, keys=[], output=str(tmp_path / "out"), decision=None, writer=None)  # type: ignore[arg-type,return-value]
     workflow = Workflow(passes, {"scratch": str(tmp_path / "scratch")})
     with workflow.output.locked(workflow, fresh=False):
-        keys = make_run(Path(workflow.work.path) / "keys-0/_tamis", seconds=1)
+        keys = make_run(run_dir_path(Path(workflow.work.path) / "keys-0"), seconds=1)
         assert keys.parents[2] == tmp_path / "scratch"
-        assert find_shown_run(tmp_path / "out/_tamis", str(tmp_path / "scratch")).run_dir == keys
+        assert find_shown_run(run_dir_path(tmp_path / "out"), str(tmp_path / "scratch")).run_dir == keys
         # A run directory may be anybody's: it does not say which folders of the user's are looked into.
-        assert find_shown_run(tmp_path / "out/_tamis", str(tmp_path / "other")).run_dir == tmp_path / "out/_tamis"
+        assert find_shown_run(run_dir_path(tmp_path / "out"), str(tmp_path / "other")).run_dir == run_dir_path(
+            tmp_path / "out"
+        )
 
 
 def test_the_pass_of_a_curation(tmp_path: Path) -> None:
-    run_dir = tmp_path / "out/_tamis"
+    run_dir = run_dir_path(tmp_path / "out")
     dated(make_run(run_dir / "curation/0/_tamis/dedup/keys-0/_tamis", seconds=1), 1000)
     assert find_run(str(tmp_path / "out")) == run_dir
     second = dated(make_run(run_dir / "curation/1/_tamis/dedup/keys-0/_tamis", seconds=1), 2000)

@@ -20,6 +20,7 @@ from tamis.observe.series import SeriesError, open_series
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.support.report_page import Page
+from tests.support.run_dirs import run_dir_path
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -30,7 +31,7 @@ def run_dir(tmp_path: Path) -> Path:
     (tmp_path / f"in/{HOSTILE.replace('/', '')}.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + HOSTILE + "\n")
     stages = [JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))]
     Pipeline("r", stages=stages).execute(InProcessExecutor(), quarantine_limit="100%", memory="4GB")
-    return tmp_path / "out/_tamis"
+    return run_dir_path(tmp_path / "out")
 
 
 def test_a_run(run_dir: Path) -> None:
@@ -161,9 +162,9 @@ def test_events_that_make_no_sense_do_no_harm(tmp_path: Path, data: str) -> None
 
 
 def test_an_unfinished_run(tmp_path: Path) -> None:
-    (tmp_path / "_tamis").mkdir()
-    assert "not finished" in Page(write_report(tmp_path / "_tamis")).text
-    about = json.loads((tmp_path / "_tamis/report.json").read_text())
+    (run_dir_path(tmp_path)).mkdir()
+    assert "not finished" in Page(write_report(run_dir_path(tmp_path))).text
+    about = json.loads((run_dir_path(tmp_path) / "report.json").read_text())
     assert (about["status"], about["n_records"], about["drops"]) == ("not finished", None, [])
 
 

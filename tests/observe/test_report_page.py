@@ -10,6 +10,7 @@ from pathlib import Path
 from tamis.observe.report import write_report
 from tests.support.made_run import make_run, manifest
 from tests.support.report_page import Page
+from tests.support.run_dirs import run_dir_path
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -19,7 +20,7 @@ def headings(path: Path) -> list[str]:
 
 
 def test_everything_there_is(tmp_path: Path) -> None:
-    path = write_report(make_run(tmp_path / "out/_tamis", seconds=60, n_gpus=1, finished=True))
+    path = write_report(make_run(run_dir_path(tmp_path / "out"), seconds=60, n_gpus=1, finished=True))
     assert headings(path) == ["Flow", "Rules", "Composition", "Run", "Alerts", "Settings and environment"]
     parts = set(re.findall("<h3>([^<]*)</h3>|<summary>([^<]*)</summary>", path.read_text(encoding="utf-8")))
     for part in (

@@ -26,6 +26,7 @@ from tamis.stages.text.io.reader import DocumentReader, JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 N = 600
 LIMITS: dict[str, float] = {
@@ -213,7 +214,7 @@ def test_the_answer_does_not_depend_on_how_the_run_went(source: Path, output: Pa
 
 
 def test_scores_take_no_more_than_is_stated(output: Path) -> None:
-    files = list((output / "_tamis/scores").iterdir())
+    files = list((run_dir_path(output) / "scores").iterdir())
     n, n_rules = len(written(output)), 4
     assert sum(p.stat().st_size for p in files) <= n * (BYTES_PER_DOCUMENT + BYTES_PER_RULE * n_rules) + 600 * len(
         files
@@ -269,7 +270,7 @@ def test_a_rule_that_dropped_nothing_can_be_asked(source: Path, tmp_path: Path) 
 
 def test_a_damaged_score_file_is_an_error_not_a_wrong_answer(source: Path, tmp_path: Path) -> None:
     curate(source, tmp_path / "out")
-    path = next((tmp_path / "out/_tamis/scores").iterdir())
+    path = next((run_dir_path(tmp_path / "out") / "scores").iterdir())
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(UsageError, match="the run directory is damaged"):
         rethreshold(str(tmp_path / "out"), "word_count", "min_words", 10)
@@ -279,7 +280,7 @@ def test_a_run_without_scores_says_so(source: Path, tmp_path: Path) -> None:
     import shutil
 
     curate(source, tmp_path / "out")
-    shutil.rmtree(tmp_path / "out/_tamis/scores")
+    shutil.rmtree(run_dir_path(tmp_path / "out") / "scores")
     assert rethreshold(str(tmp_path / "out"), "word_count", "min_words", 10).n_written is None
     lines = CliRunner().invoke(app, ["rethreshold", str(tmp_path / "out"), "word_count=10"]).stdout
     assert "is not known: this run did not store their scores" in lines

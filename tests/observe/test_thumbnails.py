@@ -12,13 +12,14 @@ import pytest
 from tamis.observe.thumbnails import __main__ as child
 from tamis.observe.thumbnails.choose import MAX_PER_RULE, ChosenImage, Sheet, choose, first_rows, is_about_images
 from tamis.observe.thumbnails.sheet import markup, thumbnail_grids
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg, png, tar
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """Return a run directory with an output of one tar and verdicts of two rules over two inputs."""
-    folder = tmp_path / "out" / "_tamis"
+    folder = run_dir_path(tmp_path / "out")
     (folder / "verdicts").mkdir(parents=True)
     source = tar(tmp_path / "in.tar", {f"{i}.jpg": jpeg(i) for i in range(30)})
     tar(tmp_path / "out" / "part-000000-000000000000000.tar", {f"k{i}.png": png(i) for i in range(3)})

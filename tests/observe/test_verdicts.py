@@ -40,6 +40,7 @@ from tamis.stages.text.filters.histogram import HistogramFilter
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 
 
 class MinChars(ProcessingStage):
@@ -112,7 +113,7 @@ def test_rethreshold_counts_what_would_come_back(output):
 
 
 def test_rejected_documents_are_kept_with_their_verdict(output):
-    lines = [json.loads(x) for p in (output / "_tamis/rejected").iterdir() for x in p.read_text().splitlines()]
+    lines = [json.loads(x) for p in (run_dir_path(output) / "rejected").iterdir() for x in p.read_text().splitlines()]
     assert sorted(r["id"] for r in lines) == [*range(10), 11, 13, 15, 17, 19]
     seven = next(r for r in lines if r["id"] == 7)
     assert seven["text"] == "x" * 7
@@ -270,7 +271,7 @@ def test_what_lies_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
         read_side("https://host/a.jsonl", 0, "text", {}).problem
         == "it lies in a store, and files there are not read for this"
     )
-    run = tmp_path / "home/_tamis"
+    run = run_dir_path(tmp_path / "home")
     run.mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps({"inputs": {"paths": ["/in/a.jsonl"]}}))
     monkeypatch.setattr("tamis.observe.verdicts.fetch_run_dir", lambda output: str(run.parent))
@@ -295,16 +296,16 @@ def test_a_document_outside_the_sample_is_told_from_one_that_was_kept(tmp_path):
 
 
 def test_a_run_from_python_leaves_its_report(tmp_path, output):
-    assert (output / "_tamis/report.html").read_text().startswith("<!doctype html>")
-    assert json.loads((output / "_tamis/report.json").read_text())["n_records"] == 20
+    assert (run_dir_path(output) / "report.html").read_text().startswith("<!doctype html>")
+    assert json.loads((run_dir_path(output) / "report.json").read_text())["n_records"] == 20
     pipeline = Pipeline("again", stages=[JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "other"))])
     result = pipeline.execute(InProcessExecutor())
-    assert result.report == str(tmp_path / "other/_tamis/report.html")
+    assert result.report == str(run_dir_path(tmp_path / "other") / "report.html")
     again = pipeline.execute(InProcessExecutor())
     assert (again.status, again.report) == ("already", result.report)
     quiet = Pipeline("quiet", stages=[JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "quiet"))])
     assert quiet.execute(InProcessExecutor(report=False)).report == ""
-    assert not (tmp_path / "quiet/_tamis/report.html").exists()
+    assert not (run_dir_path(tmp_path / "quiet") / "report.html").exists()
 
 
 def test_a_run_from_python_that_ends_in_an_error_leaves_its_report_too(tmp_path):
@@ -313,7 +314,7 @@ def test_a_run_from_python_that_ends_in_an_error_leaves_its_report_too(tmp_path)
     pipeline = Pipeline("bad", stages=[JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))])
     with pytest.raises(TamisError):
         pipeline.run(InProcessExecutor())
-    assert (tmp_path / "out/_tamis/report.html").exists()
+    assert (run_dir_path(tmp_path / "out") / "report.html").exists()
 
 
 EVIL = ["$(touch ran)", "`touch ran`", "a; touch ran", "a' ; touch ran '", "--help", "a b", "x\ny; touch ran"]

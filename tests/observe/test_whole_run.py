@@ -20,6 +20,7 @@ from tamis.observe.metrics.run_metrics import RunMetrics
 from tamis.sizes import format_size
 from tests.support.command import SRC, Told, tamis
 from tests.support.made_documents import edited, text
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg
 
 RECIPE = """
@@ -75,7 +76,7 @@ def metric(page: str, name: str) -> float:
 
 def check_surfaces(output: Path, said: Told) -> None:
     """Compare every place that shows a finished run with its record."""
-    run_dir = output / "_tamis"
+    run_dir = run_dir_path(output)
     record = load_run_record(run_dir)
     assert record is not None
     assert record.counts is not None
@@ -121,7 +122,7 @@ def test_every_place_shows_the_whole_run(kind: str, source: Path, tmp_path: Path
     output = tmp_path / "out"
     said = tamis(*command_of(kind, source, output), "--memory", "500MB", "--workers", "2")
     assert said.exit_code == 0, said.output
-    record = load_run_record(output / "_tamis")
+    record = load_run_record(run_dir_path(output))
     assert record is not None
     assert record.status is RunStatus.FINISHED
     assert all(p.status is PassStatus.FINISHED and p.share == 1.0 for p in record.passes)
@@ -148,13 +149,13 @@ def test_a_resumed_run_counts_all_of_its_sessions(kind: str, tmp_path: Path) -> 
             assert time.monotonic() < deadline
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
-    killed = load_run_record(output / "_tamis")
+    killed = load_run_record(run_dir_path(output))
     assert killed is not None
     assert killed.status is RunStatus.RUNNING  # nobody could record another
     assert killed.seconds > 0
     said = tamis(*command)
     assert said.exit_code == 0, said.output
-    record = load_run_record(output / "_tamis")
+    record = load_run_record(run_dir_path(output))
     assert record is not None
     assert len(record.sessions) == 2
     assert record.sessions[0] == killed.sessions[0]
@@ -163,7 +164,7 @@ def test_a_resumed_run_counts_all_of_its_sessions(kind: str, tmp_path: Path) -> 
     check_surfaces(output, said)
     # The same command again has nothing to do, and is no session.
     assert tamis(*command).exit_code == 0
-    assert load_run_record(output / "_tamis") == record
+    assert load_run_record(run_dir_path(output)) == record
 
 
 def has_commits(output: Path) -> bool:

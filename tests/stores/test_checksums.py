@@ -24,6 +24,7 @@ from tamis.stores import s3 as requests
 from tamis.stores.checksums import Expected, Running, expected_of
 from tamis.stores.reading import Damaged
 from tests.support.bucket_runs import copy, documents
+from tests.support.run_dirs import run_dir_path
 from tests.support.s3_server import FaultyProxy
 
 DATA = random.Random(7).randbytes(11_000_000)
@@ -198,7 +199,7 @@ def test_a_run_sets_a_damaged_object_aside_and_reads_one_that_was_changed_on_the
     proxy.fault = flipping(1000, "a.jsonl")
     with pytest.raises(Incomplete):
         copy(f"s3://{bucket}/in", str(tmp_path / "always"))
-    entries = [path.read_text() for path in (tmp_path / "always" / "_tamis" / "quarantine").glob("*.jsonl")]
+    entries = [path.read_text() for path in (run_dir_path(tmp_path / "always") / "quarantine").glob("*.jsonl")]
     assert any("what arrived is not what the store holds" in entry and "a.jsonl" in entry for entry in entries)
 
 

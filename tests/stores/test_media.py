@@ -26,6 +26,7 @@ from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stores import opening, spool
 from tamis.stores.s3 import Bucket
 from tamis.tasks import DocumentBatch
+from tests.support.run_dirs import run_dir_path
 from tests.support.s3_server import FaultyProxy
 from tests.support.sample_images import jpeg, members_of, png, tar
 from tests.support.sample_videos import library, make_video
@@ -267,7 +268,7 @@ def test_no_copy_is_made_in_the_folder_of_a_run_that_ended(s3: Any, bucket: str,
     curated(f"s3://{bucket}/in/", str(tmp_path / "out"))
     with spool.open_bytes(f"s3://{bucket}/in/a.tar") as file:  # by hand, in the process that ran it
         assert file.pread(3, 0) == b"000"
-    assert not (tmp_path / "out" / "_tamis" / "scratch").exists()
+    assert not (run_dir_path(tmp_path / "out") / "scratch").exists()
 
 
 def test_a_store_that_does_not_answer_condemns_no_image(

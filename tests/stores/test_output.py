@@ -20,6 +20,7 @@ from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tamis.stores import s3 as requests
 from tamis.stores.run_locations import default_local_dir, fetch_run_dir
 from tests.support.bucket_runs import copy, documents, keys, n_uploads, write_input
+from tests.support.run_dirs import run_dir_path
 
 
 def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_the_bucket_alone_is_enough_to_go_on(bucket: str, s3: Any, tmp_path: Pat
     again = copy(source, url)
     assert again.status == "already"
     assert again.ledger.to_dict() == first.ledger.to_dict()
-    home = Path(default_local_dir(url)) / "_tamis" / "quarantine"
+    home = run_dir_path(Path(default_local_dir(url))) / "quarantine"
     assert len(list(home.glob("*.jsonl"))) == 2
 
 
@@ -234,7 +235,7 @@ def test_who_looks_at_a_run_again_sees_what_became_of_it(
 
     def written_as_seen_from(machine: str) -> int:
         monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / machine))
-        manifest = Path(fetch_run_dir(url)) / "_tamis" / "manifest.json"
+        manifest = run_dir_path(Path(fetch_run_dir(url))) / "manifest.json"
         return int(json.loads(manifest.read_text())["ledger"]["written"][0])
 
     def sampled(machine: str, share: float) -> None:

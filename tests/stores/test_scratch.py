@@ -31,6 +31,7 @@ from tamis.stores import scratch_files
 from tamis.stores.s3 import AccessDenied, Bucket
 from tests.support.bucket_runs import keys, n_uploads
 from tests.support.command import SRC, tamis
+from tests.support.run_dirs import run_dir_path
 from tests.support.s3_server import FaultyProxy
 
 END = "All of this site has one closing line, which says nothing new."
@@ -121,7 +122,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(bucket: str, s3: Any, tmp
     assert keys(s3, bucket) == [f"{second.remote_scratch.partition(bucket)[2][1:]}/u1.1.arrow"]
     second.close()
     assert keys(s3, bucket) == []
-    assert not (tmp_path / "out" / "_tamis" / "scratch.json").exists()
+    assert not (run_dir_path(tmp_path / "out") / "scratch.json").exists()
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tamis.stores.scratch_references import register, remove_referenced_below, remove_referenced_scratch
+from tests.support.run_dirs import run_dir_path
 
 
 def make(folder: Path) -> Path:
@@ -28,8 +29,8 @@ def tell(run_dir: Path, name: str, **about: object) -> Path:
 def test_scratch_goes_with_that_of_the_runs_whose_directories_lie_in_it(tmp_path: Path) -> None:
     work = make(tmp_path / "scratch" / f"tamis-dedup-{'a' * 16}")
     blocks = make(tmp_path / "scratch" / f"tamis-{'b' * 16}")
-    tell(work / "keys-0" / "_tamis", "scratch.json", path=blocks)
-    told = tell(tmp_path / "out" / "_tamis" / "curation" / "0" / "_tamis", "work.json", path=work)
+    tell(run_dir_path(work / "keys-0"), "scratch.json", path=blocks)
+    told = tell(run_dir_path(tmp_path / "out") / "curation" / "0" / "_tamis", "work.json", path=work)
     assert remove_referenced_below(str(tmp_path / "out"))
     assert not list((tmp_path / "scratch").iterdir())
     assert not told.exists()
@@ -49,16 +50,16 @@ def test_what_is_no_scratch_stays_whatever_a_file_says(tmp_path: Path) -> None:
 
 def test_scratch_that_names_itself_ends(tmp_path: Path) -> None:
     work = make(tmp_path / f"tamis-{'d' * 16}")
-    tell(work / "_tamis", "scratch.json", path=work)
+    tell(run_dir_path(work), "scratch.json", path=work)
     assert remove_referenced_below(str(work))
     assert not work.exists()
 
 
 def test_scratch_of_any_depth_goes(tmp_path: Path) -> None:
     folders = [make(tmp_path / "scratch" / f"tamis-{c * 16}") for c in "abcd"]
-    tell(tmp_path / "out" / "_tamis", "work.json", path=folders[0])
+    tell(run_dir_path(tmp_path / "out"), "work.json", path=folders[0])
     for outer, inner in itertools.pairwise(folders):
-        tell(outer / "pass" / "_tamis", "scratch.json", path=inner)
+        tell(run_dir_path(outer / "pass"), "scratch.json", path=inner)
     assert remove_referenced_below(str(tmp_path / "out"))
     assert not list((tmp_path / "scratch").iterdir())
 
@@ -88,6 +89,6 @@ def test_a_folder_that_is_still_written_to_stays_known(tmp_path: Path, monkeypat
 
 
 def test_a_place_that_cannot_be_removed_stays_known(tmp_path: Path) -> None:
-    told = tell(tmp_path / "_tamis", "work.json", far=f"s3://bucket/../tamis-{'e' * 16}")
+    told = tell(run_dir_path(tmp_path), "work.json", far=f"s3://bucket/../tamis-{'e' * 16}")
     assert not remove_referenced_below(str(tmp_path))
     assert told.exists()

@@ -17,6 +17,7 @@ from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 from tamis.tasks.columns.python_values import python_values
+from tests.support.run_dirs import run_dir_path
 
 FAR = 2**62
 DAY_MS = 86_400_000
@@ -125,7 +126,7 @@ def test_every_value_is_written_right_or_quarantined(tmp_path: Path, name: str) 
 def test_a_value_that_its_type_does_not_allow_costs_its_own_row(tmp_path: Path, array: pa.Array, why: str) -> None:
     ledger, got = written(tmp_path, array, JsonlWriter)
     assert (ledger.written.n, ledger.quarantined.n, len(got)) == (2, 1, 1)
-    told = "".join(p.read_text() for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl"))
+    told = "".join(p.read_text() for p in (run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl"))
     entry = json.loads(told.splitlines()[0])
     assert why in json.dumps(entry, ensure_ascii=False)
     assert "b.arrow" in told

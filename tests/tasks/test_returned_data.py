@@ -27,6 +27,7 @@ from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import ROW_ID, DocumentBatch
 from tamis.tasks.frames import text_dtype
+from tests.support.run_dirs import run_dir_path
 
 RECORDS = [
     b'{ "id":0, "text": "first \\u00e9 text", "n":1, "f":1.0, "e":1.50e1, "o":{"b" : 1, "a":[1, 2.0]}}',
@@ -387,7 +388,7 @@ def test_the_summary_says_how_many_could_not_be_traced(tmp_path: Path) -> None:
     assert (result.ledger.problems(), result.ledger.written.n) == ([], 1)
     (line,) = [x for x in _lines(as_dict(result), count) if "no record" in x]
     assert line.startswith("stage do: 1 document that it returned has no record of the input behind it")
-    assert "with no record of the input behind them: 1" in (tmp_path / "out" / "_tamis" / "report.html").read_text()
+    assert "with no record of the input behind them: 1" in (run_dir_path(tmp_path / "out") / "report.html").read_text()
 
 
 # -- task.data, as users of other systems know it ---------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tamis.observe.metrics.endpoint import MetricsEndpoint
 from tamis.observe.metrics.run_metrics import RunMetrics
 from tests.support.command import SRC, tamis
 from tests.support.made_run import add_moment, make_run
+from tests.support.run_dirs import run_dir_path
 from tests.support.slow_run import recipe, stages
 
 pytestmark = pytest.mark.skipif(
@@ -213,7 +214,7 @@ def test_every_panel_shows_something(prometheus: Prometheus, tmp_path: Path) -> 
 
     It goes on while it is scraped, so that rates are known.
     """
-    folder = make_run(tmp_path / "_tamis", seconds=30, n_gpus=2)
+    folder = make_run(run_dir_path(tmp_path), seconds=30, n_gpus=2)
     over = threading.Event()
     endpoint = MetricsEndpoint(RunMetrics(folder).text).start()
 

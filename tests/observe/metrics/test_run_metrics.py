@@ -12,6 +12,7 @@ from tamis.engine.run_record import PassRecord, RunRecorder
 from tamis.memory.sampler import Mark
 from tamis.observe.metrics.run_metrics import RunMetrics
 from tests.support.made_run import STAGES, make_run
+from tests.support.run_dirs import run_dir_path
 from tests.support.strict_exposition import parse
 
 TOTALS = {
@@ -228,7 +229,7 @@ def test_names_that_users_chose_cannot_break_the_text(tmp_path: Path) -> None:
 
 
 def test_the_pass_of_a_deduplication_is_named(tmp_path: Path) -> None:
-    small(tmp_path / "dedup" / "keys-0" / "_tamis").close()
+    small(run_dir_path(tmp_path / "dedup" / "keys-0")).close()
     recorder = RunRecorder(str(tmp_path), "d", Mark(), time.monotonic())
     recorder.plan([PassRecord("keys-0"), PassRecord("decision-0", weight=0.25)])
     with recorder, recorder.doing("keys-0"):

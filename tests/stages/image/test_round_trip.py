@@ -15,6 +15,7 @@ from tamis.errors import UsageError
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.image.io import ConvertImageBatchToDocumentBatchStage, ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg, members_of, png, tar
 
 
@@ -50,7 +51,7 @@ def run(stages: list[Any], **settings: Any) -> Any:
 
 
 def quarantined(output: Path) -> list[dict[str, Any]]:
-    found = sorted((output / "_tamis" / "quarantine").glob("*.jsonl"))
+    found = sorted((run_dir_path(output) / "quarantine").glob("*.jsonl"))
     return [json.loads(line) for path in found for line in path.read_text().splitlines()]
 
 

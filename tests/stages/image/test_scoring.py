@@ -23,6 +23,7 @@ from tamis.stages.image.io.image_reader import ImageReader, ImageReaderStage
 from tamis.stages.image.io.image_writer import ImageWriterStage
 from tamis.tasks import FileGroupTask
 from tests.support import small_clip
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg, pixels, png, stored, tar
 
 torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
@@ -84,7 +85,7 @@ def test_everything_is_accounted_for(ran: SimpleNamespace) -> None:
     assert 0 < dropped["image_nsfw_filter"] < 12
     entries = [
         json.loads(line)
-        for path in (ran.folder / "out" / "_tamis" / "quarantine").glob("*.jsonl")
+        for path in (run_dir_path(ran.folder / "out") / "quarantine").glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
     assert [(e["stage"], "damaged PNG" in e["reason"]) for e in entries] == [("image_embedding", True)]

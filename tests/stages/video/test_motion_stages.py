@@ -19,6 +19,7 @@ from tamis.stages.video.filtering.motion_filter import MotionFilterStage, Motion
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.tasks import Video, VideoTask
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_videos import library, make_video
 
 library()
@@ -52,16 +53,16 @@ def test_the_still_half_is_dropped_with_its_value(video: Path, tmp_path: Path) -
     assert row["start_s"] == 0.0
     assert row["motion_score_global_mean"] > 0.00098
     assert len(list((tmp_path / "out/clips").iterdir())) == 1
-    kept, dropped = clip_sheets(tmp_path / "out/_tamis")
+    kept, dropped = clip_sheets(run_dir_path(tmp_path / "out"))
     assert (kept["rule"], dropped["rule"]) == ("", "motion_filter: global mean")
     assert [p["size"] for p in (*kept["images"], *dropped["images"])] == ["0.0 to 1.0 s", "1.0 to 2.0 s"]
     assert all(p["jpeg"].startswith("/9j/") for p in (*kept["images"], *dropped["images"]))
     assert "Dropped by motion_filter: global mean" in markup([kept, dropped])
-    plan = tmp_path / "out/_tamis/plan.json"
+    plan = run_dir_path(tmp_path / "out") / "plan.json"
     told = json.loads(plan.read_text())
     told["inputs"]["paths"] = ["/elsewhere.mp4"]  # rows may name any file: only videos of the run are opened
     plan.write_text(json.dumps(told))
-    assert [p["jpeg"] for s in clip_sheets(tmp_path / "out/_tamis") for p in s["images"]] in ([], ["", ""])
+    assert [p["jpeg"] for s in clip_sheets(run_dir_path(tmp_path / "out")) for p in s["images"]] in ([], ["", ""])
 
 
 def test_by_hand(video: Path) -> None:

@@ -23,6 +23,7 @@ from tamis.tasks import DocumentBatch, FileGroupTask, Video, VideoTask
 from tamis.video.facts import read_facts
 from tamis.video.spans import clip_id, fixed_spans
 from tests.support.cli_runner import CliRunner
+from tests.support.run_dirs import run_dir_path
 from tests.support.sample_videos import library, make_video, truncated
 
 library()
@@ -76,7 +77,9 @@ def test_every_video_and_clip_is_accounted_for(split: tuple[Path, Any]) -> None:
     rows = table(out)
     assert len(rows) == len({row["id"] for row in rows}) == 7
     reasons = [
-        json.loads(line)["reason"] for p in (out / "_tamis/quarantine").iterdir() for line in p.read_text().splitlines()
+        json.loads(line)["reason"]
+        for p in (run_dir_path(out) / "quarantine").iterdir()
+        for line in p.read_text().splitlines()
     ]
     assert sorted(r.split(":")[1].strip() for r in reasons) == ["it is cut short", "no video that can be opened"]
 
@@ -118,7 +121,7 @@ def test_without_nvenc_x264_encodes_and_the_report_says_so(
     assert [row["encoder"] for row in table(out)] == ["libx264"]
     told = "h264_nvenc cannot be opened here (no card): "
     assert f"clip_transcoding: {told}libx264 encodes" in capfd.readouterr().err
-    assert f"{told}clips for libx264: 1" in Path(write_report(str(out / "_tamis"))).read_text()
+    assert f"{told}clips for libx264: 1" in Path(write_report(str(run_dir_path(out)))).read_text()
 
 
 @pytest.mark.parametrize("when", ["setup_on_node", "teardown"])
@@ -208,7 +211,7 @@ def test_damage_inside_a_video_costs_the_clips_it_is_in(tmp_path: Path) -> None:
     assert len(table(tmp_path / "out")) == len(list((tmp_path / "out/clips").iterdir())) == 4 - book.quarantined.n
     told = [
         json.loads(line)
-        for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl")
+        for p in (run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl")
         for line in p.read_text().splitlines()
     ]
     assert all("cannot be decoded" in t["reason"] and t["stage"] == "clip_files" for t in told)

@@ -32,6 +32,7 @@ from tamis.stages.text.download.names import own_name_of_url
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 from tests.support.loopback import Loopback
+from tests.support.run_dirs import run_dir_path
 
 
 class Urls(URLGenerator):
@@ -276,5 +277,5 @@ def test_records_and_documents_of_a_download_add_up(web: Loopback, tmp_path: Pat
     assert (about["n_records"], about["n_written"], about["n_dropped"]) == (3, 2, 1)
     reading = about["stages"][-1]
     assert (reading["n_in"], reading["n_out"], sum(reading["dropped"].values())) == (3, 2, 1)
-    report = json.loads((tmp_path / "out/_tamis/report.json").read_text())
+    report = json.loads((run_dir_path(tmp_path / "out") / "report.json").read_text())
     assert (report["n_records"], report["n_written"], report["n_dropped"]) == (3, 2, 1)

@@ -32,6 +32,7 @@ from tamis.stages.text.filters.heuristic import (
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import SCORES, DocumentBatch
+from tests.support.run_dirs import run_dir_path
 
 TEXTS = ["one", "one two", "1 2 3", None, "four words in here", ""]
 
@@ -376,6 +377,10 @@ def test_kept_scores_are_those_of_every_document_dropped_ones_too(tmp_path: Path
     Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB", keep_rejected=True)
     kept = [json.loads(x) for p in (tmp_path / "out").glob("*.jsonl") for x in p.read_text().splitlines()]
     assert [(d["id"], d["n_words"], d["numbers"]) for d in kept] == [(1, 4, 1 / 15)]
-    gone = [json.loads(x) for p in (tmp_path / "out/_tamis/rejected").iterdir() for x in p.read_text().splitlines()]
+    gone = [
+        json.loads(x)
+        for p in (run_dir_path(tmp_path / "out") / "rejected").iterdir()
+        for x in p.read_text().splitlines()
+    ]
     found = {d["id"]: (d["n_words"], d["numbers"], d["_tamis_rejected"]["rule"]) for d in gone}
     assert found == {0: (1, 0.0, "word_count"), 2: (5, 5 / 9, "numbers_ratio")}

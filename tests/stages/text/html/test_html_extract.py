@@ -17,6 +17,7 @@ from tamis.stages.text.html import HtmlExtract
 from tamis.stages.text.io import DocumentReader, JsonlReader, JsonlWriter, WarcReader
 from tamis.tasks import DocumentBatch
 from tests.support.command import tamis
+from tests.support.run_dirs import run_dir_path
 from tests.support.warc_files import SENTENCE, members, page, record, response
 
 MENU = "<nav><ul><li><a href='/a'>Home</a></li><li><a href='/b'>Imprint</a></li></ul></nav>"
@@ -104,7 +105,7 @@ def test_pages_beyond_a_limit_go_to_quarantine_with_their_url(
 
 
 def entries(output: Path) -> list[dict[str, Any]]:
-    paths = (output / "_tamis" / "quarantine").glob("*.jsonl")
+    paths = (run_dir_path(output) / "quarantine").glob("*.jsonl")
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 

@@ -15,6 +15,7 @@ from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.join_segments import passes as joining
 from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 from tamis.errors import RunConflict, UsageError
+from tests.support.run_dirs import run_dir_path
 
 
 def segments(n_documents: int, seed: int = 3) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -52,9 +53,9 @@ def test_segments_are_joined_wherever_they_lie(tmp_path: Path, monkeypatch: pyte
     assert read(tmp_path / "out") == whole
     assert (result.summary["n_segments"], result.summary["n_documents"]) == (len(rows), 200)
     assert result.summary["n_ranges"] > 3
-    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    assert not (run_dir_path(tmp_path / "out") / "dedup").exists()
     assert DocumentJoinWorkflow(str(source), str(tmp_path / "out"), input_blocksize="3KB").run().status == "already"
-    done = tmp_path / "out" / "_tamis" / "dedup.json"
+    done = run_dir_path(tmp_path / "out") / "dedup.json"
     about = json.loads(done.read_text())
     assert "input_blocksize" not in about["identity"]
     with pytest.raises(RunConflict, match="separator was"):
