@@ -243,6 +243,11 @@ class WorkerGuard:
                 self._watch.sample_faster(True)
                 return 0
             return self._refused(ward, pid, 0)
+        return self._decide_growth(ward, pid, call)
+
+    def _decide_growth(self, ward: _GuardedWorker, pid: int, call: GateCall) -> int:
+        """Return 0 to let a call pass that takes memory, or the error that the caller gets."""
+        family = ward.family
         is_private = call.call == "allocate" or (call.call == "grow" and not family.mapped_bytes)
         path = None if is_private else self._counted_path(call, pid)
         if path is None:

@@ -106,27 +106,15 @@ def make_card(
         *_chart(ledger),
     ]
     lines += _use(loaded, _fields(metrics, origin))
-    kind = "documents" if tokens is None or tokens.sequence_length is None else "sequences"
-    lines += ["## Files", "", f"| split | {kind} | size |", "|---|---|---|"]
-    lines += [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
+    lines += _files(splits, tokens)
     if tokens is not None:
         lines += ["", "## Tokens", "", *_tokens(ledger, tokens)]
     if origin.sources:
         lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in origin.sources[:_MAX_VALUES])]
-    active, idle = _rules(ledger, rules)
-    lines += ["", "## Rules", ""]
-    lines += ["| step | rule | limits | documents dropped |", "|---|---|---|---|", *active, ""] if active else []
-    if idle:
-        head = f"<details><summary>{len(idle):,} rules that dropped nothing</summary>"
-        lines += [head, "", "| step | rule | limits |", "|---|---|---|", *idle, "", "</details>", ""]
+    lines += ["", "## Rules", "", *_rules(ledger, rules)]
     lines += [f"{remark}.\n" for remark in remarks]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
-    for title, counts in (("Languages", languages), ("Licences", licences)):
-        if counts:
-            rows = [
-                f"| {_plain(value)} | {n:,} |" for value, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
-            ]
-            lines += [f"## {title}", "", f"| {title.lower()[:-1]} | documents |", "|---|---|", *rows, ""]
+    lines += [*_values("Languages", languages), *_values("Licences", licences)]
     if not licences:
         lines += ["## Licences", "", "No document names a licence (fields `license`, `licence`, `license_type`).", ""]
     if origin.command:
@@ -219,7 +207,32 @@ def _tokens(ledger: Any, tokens: TokensOnCard) -> list[str]:
     return lines
 
 
-def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> tuple[list[str], list[str]]:
+def _files(splits: Sequence[Split], tokens: TokensOnCard | None) -> list[str]:
+    kind = "documents" if tokens is None or tokens.sequence_length is None else "sequences"
+    rows = [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
+    return ["## Files", "", f"| split | {kind} | size |", "|---|---|---|", *rows]
+
+
+def _values(title: str, counts: Mapping[str, int]) -> list[str]:
+    """Return the table of the values of a field, the most frequent first; nothing if no document has any."""
+    if not counts:
+        return []
+    values = sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
+    rows = [f"| {_plain(value)} | {n:,} |" for value, n in values]
+    return [f"## {title}", "", f"| {title.lower()[:-1]} | documents |", "|---|---|", *rows, ""]
+
+
+def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
+    """Return the rules with the documents that each dropped; those that dropped none follow folded."""
+    active, idle = _rule_rows(ledger, rules)
+    lines = ["| step | rule | limits | documents dropped |", "|---|---|---|---|", *active, ""] if active else []
+    if idle:
+        head = f"<details><summary>{len(idle):,} rules that dropped nothing</summary>"
+        lines += [head, "", "| step | rule | limits |", "|---|---|---|", *idle, "", "</details>", ""]
+    return lines
+
+
+def _rule_rows(ledger: Any, rules: Sequence[RecordedRule]) -> tuple[list[str], list[str]]:
     """Return rows of the rules that dropped documents, and of those that dropped none."""
     dropped = {(b.name, reason): t.n for b in ledger.stages for reason, t in b.dropped.items()}
     active, idle, listed = [], [], set()

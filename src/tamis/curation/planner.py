@@ -10,7 +10,7 @@ changes, runs the steps after the last deduplication, and writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.dedup.kinds import KINDS
@@ -93,6 +93,57 @@ class CurationPlan:
         return asdict(self)
 
 
+@dataclass
+class _PassList:
+    """The passes of a curation while they are planned, and the steps that they have done (`done`, by number)."""
+
+    steps: Sequence[StepFacts]
+    passes: list[PlannedPass] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+
+    def add(self, name: str, runs: Iterable[int], writes: str, holds: str, why: str) -> None:
+        """Add a pass over the input.
+
+        It relies on the recorded results of earlier steps, and runs those steps again that changed documents.
+        """
+        again = self.repeated()
+        remembered = self._names(i for i in self.done if i not in again)
+        self.passes.append(
+            PlannedPass(name, "the input", self._names(runs), remembered, self._names(again), writes, holds, why)
+        )
+
+    def add_group(self, group: DecisionGroup, plain_texts: bool) -> None:
+        """Add the passes before the decision of a group: keys, and texts where it compares them."""
+        decided, dedup = self._names(group.decides), self.steps[group.decides[-1]]
+        why = f"{dedup.name} compares all documents that are left"
+        why += f"; {decided[0]} is decided from the same keys" if len(decided) == 2 else ""
+        writes = f"{KINDS[dedup.kind].keys} of each document that is left, and the verdict on each that is not"
+        holds = "keys of one part at a time, to decide"
+        self.add(f"keys for {' and '.join(decided)}", group.before, writes, holds, why)
+        self.done += group.before
+        if KINDS[dedup.kind].collects_texts or (dedup.compares_texts and not (group.is_as_read and plain_texts)):
+            self._add_texts(dedup, self._names(group.text_makers))
+        self.done += group.decides
+
+    def _add_texts(self, dedup: StepFacts, makers: tuple[str, ...]) -> None:
+        """Add the pass that collects the texts of candidates. `makers`: the steps that change them."""
+        writes = "the texts of candidates, compressed"
+        why = f"the texts that {dedup.name} compares are those that {', '.join(makers)} made"
+        if not makers:
+            why = "compressed and Parquet input cannot be read by position"
+        if KINDS[dedup.kind].collects_texts:
+            writes = "what surrounds candidates in their texts"
+            why = f"{dedup.name} compares the texts of candidates, which are known now"
+        self.passes.append(PlannedPass(f"texts for {dedup.name}", "the input", redoes=makers, writes=writes, why=why))
+
+    def repeated(self) -> list[int]:
+        """Return the steps that every later pass does again."""
+        return [i for i in self.done if self.steps[i].kind in _DONE_AGAIN]
+
+    def _names(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.steps[i].name for i in numbers)
+
+
 def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sources: bool = False) -> CurationPlan:
     """Return the passes that these steps take.
 
@@ -104,52 +155,19 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
     (2, (1, 2))
     """
     groups, last = _grouped(steps)
-    passes: list[PlannedPass] = []
-    done: list[int] = []
-
-    def names(numbers: Iterable[int]) -> tuple[str, ...]:
-        return tuple(steps[i].name for i in numbers)
-
-    def add(name: str, runs: Iterable[int], writes: str, holds: str, why: str) -> None:
-        """Add a pass over the input.
-
-        It relies on the recorded results of earlier steps, and runs those steps again that changed documents.
-        """
-        again = [i for i in done if steps[i].kind in _DONE_AGAIN]
-        remembered = names(i for i in done if i not in again)
-        passes.append(PlannedPass(name, "the input", names(runs), remembered, names(again), writes, holds, why))
-
+    planned = _PassList(steps)
     for group in groups:
-        decided, dedup = names(group.decides), steps[group.decides[-1]]
-        why = f"{dedup.name} compares all documents that are left"
-        why += f"; {decided[0]} is decided from the same keys" if len(decided) == 2 else ""
-        writes = f"{KINDS[dedup.kind].keys} of each document that is left, and the verdict on each that is not"
-        add(f"keys for {' and '.join(decided)}", group.before, writes, "keys of one part at a time, to decide", why)
-        done += group.before
-        collects = KINDS[dedup.kind].collects_texts
-        if collects or (dedup.compares_texts and not (group.is_as_read and plain_texts)):
-            changed = names(group.text_makers)
-            why = f"the texts that {dedup.name} compares are those that {', '.join(changed)} made"
-            if not changed:
-                why = "compressed and Parquet input cannot be read by position"
-            if collects:
-                why = f"{dedup.name} compares the texts of candidates, which are known now"
-            writes = "what surrounds candidates in their texts" if collects else "the texts of candidates, compressed"
-            passes.append(PlannedPass(f"texts for {dedup.name}", "the input", redoes=changed, writes=writes, why=why))
-        done += group.decides
+        planned.add_group(group, plain_texts)
     if counts_sources:
         why = "which documents max_documents chooses depends on all that are left"
         holds = "counts of one source, to choose"
-        add("numbers for sources", last, "a number of each document that is left", holds, why)
-    why = (
-        "documents that stay are read again, not kept on the disk"
-        if done
-        else "the only pass: no step compares documents"
-    )
-    add("write", last, "the output", "", why)
-    repeated = [steps[i] for i in done if steps[i].kind in _DONE_AGAIN]
-    remarks = tuple(remark for step in repeated for remark in _remarks(step, passes))
-    return CurationPlan(groups, last, tuple(passes), remarks)
+        planned.add("numbers for sources", last, "a number of each document that is left", holds, why)
+    why = "the only pass: no step compares documents"
+    if planned.done:
+        why = "documents that stay are read again, not kept on the disk"
+    planned.add("write", last, "the output", "", why)
+    remarks = tuple(remark for i in planned.repeated() for remark in _remarks(steps[i], planned.passes))
+    return CurationPlan(groups, last, tuple(planned.passes), remarks)
 
 
 def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[DecisionGroup, ...], tuple[int, ...]]:

@@ -12,7 +12,7 @@ import copy
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
@@ -274,13 +274,8 @@ class CurationRun:
         now = json.loads(json.dumps(now))
         if earlier is None or earlier == now or (not self.has_commits() and self.output.read_record() is None):
             return
-        if (before := earlier.get("left_out", [])) != (left_out := now.get("left_out", [])):
-            names = sorted({*before, *left_out} - ({*before} & {*left_out}))
-            changed = (
-                f"{', '.join(map(repr, names))} was left out by "
-                + ("only one of them" if before and left_out else f"the {'earlier' if before else 'present'} one alone")
-                + ", because a package that it needs is not installed everywhere"
-            )
+        if earlier.get("left_out", []) != now.get("left_out", []):
+            changed = _left_out_change(earlier.get("left_out", []), now.get("left_out", []))
         elif earlier.get("steps") != now["steps"]:
             changed = (
                 f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones "
@@ -427,3 +422,10 @@ class CurationRun:
             "peak_bytes": peak_bytes,
             "seconds": round(seconds, 3),
         }
+
+
+def _left_out_change(before: Sequence[str], now: Sequence[str]) -> str:
+    """Describe which steps only one of two calls left out, because a package was missing."""
+    names = ", ".join(map(repr, sorted(set(before) ^ set(now))))
+    one = "only one of them" if before and now else f"the {'earlier' if before else 'present'} one alone"
+    return f"{names} was left out by {one}, because a package that it needs is not installed everywhere"

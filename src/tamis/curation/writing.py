@@ -65,13 +65,6 @@ def make_writing(
         )
     if file_type is not None:
         check_choice("format", file_type, file_types())
-    shard_bytes = None if shard_size is None else parse_size(shard_size, "shard_size")
-    if shard_bytes is not None and shard_bytes < 1000:
-        raise UsageError(f"shard_size: expected at least 1kB, got {shard_size!r}")
-    if shuffle is True or shuffle is False:
-        shuffle = 0 if shuffle else None
-    if shuffle is not None and (not isinstance(shuffle, int) or not 0 <= shuffle < 1 << 63):
-        raise UsageError(f"shuffle: expected a seed, a whole number from 0, got {shuffle!r}")
     if not isinstance(card, bool):
         raise UsageError(f"card: expected true or false, got {card!r}")
     shares = parse_split(split)
@@ -79,7 +72,26 @@ def make_writing(
         raise UsageError(
             "split: shards of mds have one index; write each split with a run of its own, or another format"
         )
-    return Writing(file_type, shard_bytes, shares, shuffle, card, tokens)
+    return Writing(file_type, _shard_bytes(shard_size), shares, _seed(shuffle), card, tokens)
+
+
+def _shard_bytes(size: Any) -> int | None:
+    if size is None:
+        return None
+    n_bytes = parse_size(size, "shard_size")
+    if n_bytes < 1000:
+        raise UsageError(f"shard_size: expected at least 1kB, got {size!r}")
+    return n_bytes
+
+
+def _seed(shuffle: Any) -> int | None:
+    if shuffle is None or shuffle is False:
+        return None
+    if shuffle is True:
+        return 0
+    if not isinstance(shuffle, int) or not 0 <= shuffle < 1 << 63:
+        raise UsageError(f"shuffle: expected a seed, a whole number from 0, got {shuffle!r}")
+    return shuffle
 
 
 def parse_split(value: Any) -> dict[str, float]:

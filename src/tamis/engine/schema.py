@@ -242,6 +242,11 @@ class CommittedFile:
     def is_output(self) -> bool:
         return self.kind is FileKind.OUTPUT
 
+    @property
+    def content_sum(self) -> int:
+        """The sum of the content hashes of its records as a number, 0 if it has none."""
+        return int(self.content or "0", 16)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without what is None."""
         values = {

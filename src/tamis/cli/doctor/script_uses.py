@@ -9,8 +9,12 @@ import ast
 import json
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    import yaml
 
 PACKAGES = ("nemo_curator", "tamis")
 _MOST_BYTES = 10_000_000
@@ -74,6 +78,21 @@ def uses_of(source: str, name: str = "script") -> list[Use]:
     return sorted(finder.uses, key=lambda use: use.line)
 
 
+def _uses_of_target(entries: dict[str, yaml.Node]) -> list[Use]:
+    """Return the import and the call of a mapping with a `_target_` of Tamis or the original, if it has one."""
+    import yaml
+
+    target = entries.get(_TARGET)
+    path = _ours(target.value) if isinstance(target, yaml.ScalarNode) else None
+    if target is None or path is None:
+        return []
+    line = target.start_mark.line + 1
+    keywords = tuple(k for k in entries if not (k.startswith("_") and k.endswith("_")))
+    plain = {k: entries[k].value for k in keywords if isinstance(entries[k], yaml.ScalarNode)}
+    texts = tuple((k, text) for k, text in plain.items() if "${" not in text)
+    return [Use(line, "import", path), Use(line, "call", path, keywords=keywords, texts=texts)]
+
+
 def uses_of_recipe(source: str, name: str = "recipe") -> list[Use]:
     """Return what the `_target_` entries of a YAML file import and call, in the order of lines."""
     import yaml
@@ -90,17 +109,8 @@ def uses_of_recipe(source: str, name: str = "recipe") -> list[Use]:
             continue
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
-            scalars = {k.value: v for k, v in node.value if isinstance(k, yaml.ScalarNode)}
             waiting += [value for _, value in node.value]
-            target = scalars.get(_TARGET)
-            path = _ours(target.value) if isinstance(target, yaml.ScalarNode) else None
-            if target is not None and path is not None:
-                line = target.start_mark.line + 1
-                keywords = tuple(k for k in scalars if not (k.startswith("_") and k.endswith("_")))
-                plain = {k: v.value for k, v in scalars.items() if isinstance(v, yaml.ScalarNode)}
-                texts = tuple((k, plain[k]) for k in keywords if k in plain and "${" not in plain[k])
-                uses.append(Use(line, "import", path))
-                uses.append(Use(line, "call", path, keywords=keywords, texts=texts))
+            uses += _uses_of_target({k.value: v for k, v in node.value if isinstance(k, yaml.ScalarNode)})
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value
     return sorted(uses, key=lambda use: use.line)

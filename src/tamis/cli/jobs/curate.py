@@ -117,12 +117,11 @@ def curate(
     if tokenize is not None:
         tokens = token_values(tokenize, format_ or "megatron", sequence_length, packing or "concatenate", end_token)
         format_ = None
-    elif sequence_length is not None or packing is not None or end_token is not None:
+    elif any(value is not None for value in (sequence_length, packing, end_token)):
         raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
     make_writing(format_, shard_size, split, shuffle, tokens=tokens or None)  # a mistake is one of the option
-    if not is_remote(source) and not set("*?[") & set(source) and not os.path.lexists(source):
-        raise UsageError(f"no such input: {source}")  # not as one of the preset, which does not name it
-    writing = {
+    _check_input(source)
+    writing: dict[str, SettingValue] = {
         "format": format_,
         "shard_size": shard_size,
         "split": split,
@@ -130,22 +129,16 @@ def curate(
         "card": False if no_card else None,
     }
     values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}
-    if blocklists is not None and no_blocklists:
-        raise UsageError("give --blocklists or --no-blocklists, not both")
     sets = options.parse_sets(set_)
-    values["blocklists"] = absolute(blocklists) if blocklists is not None else False if no_blocklists else None
+    values["blocklists"] = _blocklists(blocklists, no_blocklists)
     if values["blocklists"] is None and "blocklists" not in sets:
         _refuse_without_lists(preset)
-    values |= {f"write.{name}": value for name, value in writing.items()}
-    values |= {f"write.tokens.{name}": value for name, value in tokens.items()}
-    job = RecipeJob(preset, sets, {name: value for name, value in values.items() if value is not None})
+    job = RecipeJob(preset, sets, _recipe_values(values, writing, tokens))
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     request = Request(job, work.settings, work.launch, consent)
     workflow_and_settings = request.workflow()
     if workflow_and_settings is None or not hasattr(workflow_and_settings[0], "steps"):
-        from tamis.recipe.step_names import with_steps
-
-        raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(with_steps())}")
+        raise _without_steps(preset)
     if plan:
         from tamis.cli.plan.curation import show_plan
 
@@ -167,6 +160,38 @@ def token_values(
         "end_token": end_token,
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _recipe_values(*sections: dict[str, SettingValue]) -> dict[str, SettingValue]:
+    """Return the values that were given by their paths in a recipe: top level, `write:`, `write: tokens:`."""
+    prefixes = ("", "write.", "write.tokens.")
+    return {
+        f"{prefix}{name}": value
+        for prefix, section in zip(prefixes, sections, strict=True)
+        for name, value in section.items()
+        if value is not None
+    }
+
+
+def _check_input(source: str) -> None:
+    """Raise UsageError for a path that does not exist, rather than one of the preset, which does not name it."""
+    if not is_remote(source) and not set("*?[") & set(source) and not os.path.lexists(source):
+        raise UsageError(f"no such input: {source}")
+
+
+def _without_steps(preset: str) -> UsageError:
+    from tamis.recipe.step_names import with_steps
+
+    return UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(with_steps())}")
+
+
+def _blocklists(folder: str | None, without: bool) -> SettingValue:
+    """Return the setting `blocklists`: a folder, False for none at all, None for that of the preset."""
+    if folder is not None and without:
+        raise UsageError("give --blocklists or --no-blocklists, not both")
+    if folder is not None:
+        return absolute(folder)
+    return False if without else None
 
 
 def _refuse_without_lists(preset: str) -> None:

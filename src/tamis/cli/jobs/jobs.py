@@ -155,7 +155,15 @@ class ClassifyJob:
 
     def stage(self) -> Any:
         """Return the stage of the classifier; raise UsageError for an option that it does not have."""
-        classifiers = _satellites.load("models.classifiers")
+        if self.score_label is not None and self.score_field is None:
+            raise UsageError("--score-label names a label for --score-field: give that, too")
+        cls = known_classifiers().get(self.model)
+        if cls is not None:
+            return self._known_stage(cls)
+        return self._fasttext_stage() if os.path.isfile(self.model) else self._model_folder_stage()
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments of the stage that were given."""
         choices: dict[str, Any] = {
             "label_field": self.label_field,
             "score_field": self.score_field,
@@ -165,27 +173,30 @@ class ClassifyJob:
             "max_seq_length": self.max_tokens,
             "trust_remote_code": self.uses_remote_code or None,
         }
-        choices = {name: value for name, value in choices.items() if value is not None}
-        if self.score_label is not None and self.score_field is None:
-            raise UsageError("--score-label names a label for --score-field: give that, too")
-        cls = known_classifiers().get(self.model)
-        if cls is None and os.path.isfile(self.model):
-            unused = sorted({"max_seq_length", "trust_remote_code"} & set(choices))
-            unused += ["model_folder"] if self.model_folder else []
-            if unused:
-                raise UsageError(f"{_CLASSIFIER_OPTIONS[unused[0]]} means nothing for the fastText model {self.model}")
-            return classifiers.FastTextClassifier(model_path=self.model, **choices)
-        if cls is None:
-            if self.score_label is not None:
-                raise UsageError("--score-label is for fastText models; --score-field alone gets all probabilities")
-            if self.model_folder is not None:
-                raise UsageError(
-                    f"--model-folder is for a known classifier, and {self.model!r} is none; give the folder itself as "
-                    "MODEL"
-                )
-            return classifiers.DistributedDataClassifier(
-                **{"model_identifier": self.model, "label_field": "label", **choices}
+        return {name: value for name, value in choices.items() if value is not None}
+
+    def _fasttext_stage(self) -> Any:
+        choices = self._arguments()
+        unused = sorted({"max_seq_length", "trust_remote_code"} & set(choices))
+        unused += ["model_folder"] if self.model_folder else []
+        if unused:
+            raise UsageError(f"{_CLASSIFIER_OPTIONS[unused[0]]} means nothing for the fastText model {self.model}")
+        return _satellites.load("models.classifiers").FastTextClassifier(model_path=self.model, **choices)
+
+    def _model_folder_stage(self) -> Any:
+        """Return the stage of a model of the user: a folder of transformers."""
+        if self.score_label is not None:
+            raise UsageError("--score-label is for fastText models; --score-field alone gets all probabilities")
+        if self.model_folder is not None:
+            raise UsageError(
+                f"--model-folder is for a known classifier, and {self.model!r} is none; give the folder itself as MODEL"
             )
+        return _satellites.load("models.classifiers").DistributedDataClassifier(
+            **{"model_identifier": self.model, "label_field": "label", **self._arguments()}
+        )
+
+    def _known_stage(self, cls: Any) -> Any:
+        choices = self._arguments()
         names = {f.name for f in fields(cls)}
         if self.model_folder is not None:
             model = (

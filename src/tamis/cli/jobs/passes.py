@@ -13,6 +13,7 @@ from tamis.cli.terminal.show import count, print_json, print_lines, print_table,
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
+from tamis.signatures import accepted
 from tamis.sizes import format_size
 from tamis.stores.run_locations import run_dir_of
 
@@ -35,9 +36,7 @@ def perform_with(run: Callable[..., Any], work: JobOptions) -> int:
 def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.backends.alerting import OFF
-    from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges
-    from tamis.signatures import accepted
 
     as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
@@ -45,15 +44,10 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     raised: dict[str, Any] = {}
     try:
         with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):
-            more = {} if executor is None else {"executor": executor}
-            arguments = accepted(run, {**more, **settings})
-            for who, one in _runs(run):
-                for name in sorted({**more, **settings}.keys() - accepted(one, {**more, **settings}).keys()):
-                    if settings.get(name) == DEFAULT_FILE_SIZE:  # that of commands, not of the user
-                        continue
-                    echo(f"{name} is not used: `run` of {who} has no such parameter", err=True)
+            arguments = settings if executor is None else {"executor": executor, **settings}
+            _report_unused(run, arguments)
             ours = accepted(run, {"progress": show, "watch": watch, "alerts": OFF, "count_caller": True})
-            result = run(**ours, **arguments)
+            result = run(**ours, **accepted(run, arguments))
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
         return report_failure(exc, as_json)
@@ -61,41 +55,62 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
         _report_workflow(result, getattr(run, "__self__", run), as_json)
         return 0
     if result.status == "shard":
-        report = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
-        if as_json:
-            print_json(report)
-        else:
-            n = f"{report['n_documents']:,} documents"
-            echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
+        _report_shard(result, as_json)
         return 0
-    about: dict[str, Any] = {
+    if result.status != "already":
+        ranges.learn_command(result.seconds, result.prediction)
+    about = {**_figures(result), "alerts": raised}
+    if as_json:
+        print_json(about)
+    else:
+        _print_result(about, result)
+    return 0
+
+
+def _report_unused(run: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Warn of arguments that the `run` of a user-defined workflow does not take."""
+    for workflow, method in _runs(run):
+        for name in sorted(arguments.keys() - accepted(method, arguments).keys()):
+            if arguments[name] != DEFAULT_FILE_SIZE:  # that of commands, not of the user
+                echo(f"{name} is not used: `run` of {workflow} has no such parameter", err=True)
+
+
+def _report_shard(result: Any, as_json: bool) -> None:
+    report = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
+    if as_json:
+        print_json(report)
+    else:
+        n = f"{report['n_documents']:,} documents"
+        echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
+
+
+def _figures(result: Any) -> dict[str, Any]:
+    """Return the figures of a deduplication or decontamination as plain values, with its alarms."""
+    from tamis.dedup.alarms import alarms
+
+    figures: dict[str, Any] = {
         "status": result.status,
         "output": result.output,
         "duplicates": result.duplicates,
         **result.summary,
         **(result.record.figures() if result.record is not None else {}),
         "scratch_bytes": result.scratch_bytes,
+        "alarms": alarms(result.summary, result.counted),
     }
-    if result.status != "already":
-        ranges.learn_command(result.seconds, result.prediction)
-    by_lines, by_bytes = result.counted not in ("documents", "bytes"), result.counted == "bytes"
-    about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
-    about |= _cut_figures(result, "cut_units") if by_lines else {}
-    about |= _cut_figures(result, "cut_passages") if by_bytes else {}
-    if as_json:
-        print_json(about)
-    else:
-        from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
+    if result.counted != "documents":
+        figures |= _cut_figures(result, "cut_passages" if result.counted == "bytes" else "cut_units")
+    return figures
 
-        skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
-        print_lines([*skipped_lines(skipped), *alert_lines(raised)])
-        if by_bytes:
-            _print_repeated_passages(about, result)
-        else:
-            (_print_repeated_lines if by_lines else print_documents)(about, result)
-        for sentence in about["alarms"]:
-            echo(f"warning: {sentence}", err=True)
-    return 0
+
+def _print_result(about: dict[str, Any], result: Any) -> None:
+    from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
+
+    skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
+    print_lines([*skipped_lines(skipped), *alert_lines(about["alerts"])])
+    printers = {"documents": print_documents, "bytes": _print_repeated_passages}
+    printers.get(result.counted, _print_repeated_lines)(about, result)
+    for sentence in about["alarms"]:
+        echo(f"warning: {sentence}", err=True)
 
 
 def _runs(run: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]:

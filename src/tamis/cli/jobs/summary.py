@@ -99,7 +99,7 @@ def print_summary(about: dict[str, Any], more: Sequence[str] = ()) -> None:
         columns.append("why")
     print_table("Documents", columns, [row[: len(columns)] for row in rows], right=(1, 2, 3))
     print_drops(about["drops"], about["output"])
-    print_lines([*more, *_lines(about, count)])
+    print_lines([*more, *_lines(about)])
 
 
 def cost_line(about: dict[str, Any]) -> str:
@@ -140,20 +140,27 @@ def predicted_lines(prediction: Prediction) -> list[str]:
     return [f"predicted from {runs}: {', '.join(parts)}"] if n and parts else []
 
 
-def _lines(about: dict[str, Any], count: Any) -> list[str]:
-    lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
-    if about["n_blank_lines"]:
-        lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
-    if skipped := about.get("skipped_records"):
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(skipped.items(), key=lambda s: (-s[1], s[0])))
-        lines.append(f"{count(sum(skipped.values()), 'record')} of the input that are no documents skipped: {reasons}")
-    for stage in about["stages"]:
+def _untraced_lines(stages: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each stage that returned documents without a record of the input."""
+    lines = []
+    for stage in stages:
         if n := int(stage["metrics"].get(UNTRACED, 0)):
             have, them = ("has", "it") if n == 1 else ("have", "them")
             lines.append(
                 f"stage {stage['name']}: {count(n, 'document')} that it returned {have} no record of the input behind "
                 f"{them} (new, or not to be traced): written as the stage returned {them}"
             )
+    return lines
+
+
+def _lines(about: dict[str, Any]) -> list[str]:
+    lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
+    if about["n_blank_lines"]:
+        lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
+    if skipped := about.get("skipped_records"):
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(skipped.items(), key=lambda s: (-s[1], s[0])))
+        lines.append(f"{count(sum(skipped.values()), 'record')} of the input that are no documents skipped: {reasons}")
+    lines += _untraced_lines(about["stages"])
     if n_tokens := sum(int(stage["metrics"].get("tokens", 0)) for stage in about["stages"]):
         lines.append(f"{count(n_tokens, 'token')} in {count(about['n_written'], 'document')}")
     if about["n_bad_ranges"]:

@@ -24,7 +24,7 @@ import sys
 import textwrap
 import tokenize
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tamis import secrets
@@ -74,27 +74,47 @@ def differences(before: Sequence[StageDescription], now: Sequence[StageDescripti
 
 
 def _stage_differences(old: StageDescription, new: StageDescription) -> list[str]:
-    clauses = []
+    clauses = [*_parameter_changes(old, new)]
+    if old.source != new.source:
+        clauses.append("its source code changed" + _changed_lines(old, new, ""))
+    for name in new.uses:
+        before, now = old.uses.get(name), new.uses[name]
+        if before is None or before == now:
+            continue
+        if now.startswith(_CONSTANT):
+            clauses.append(f"{name} {before.removeprefix(_CONSTANT)} -> {now.removeprefix(_CONSTANT)}")
+        else:
+            clauses.append(f"{name}, which it uses, changed" + _changed_lines(old, new, name))
+    return [f"{new.stage}: {clause}" for clause in clauses]
+
+
+def _changed_lines(old: StageDescription, new: StageDescription, name: str) -> str:
+    lines = describe_change(old.lines.get(name, ()), new.lines.get(name, ()))
+    return f": {lines}" if lines else ""
+
+
+def _parameter_changes(old: StageDescription, new: StageDescription) -> Iterator[str]:
     is_tamis = new.stage.startswith("tamis.")
     for key in sorted({*old.params, *new.params}):
         a, b = old.params.get(key), new.params.get(key)
         is_equal = is_same_model(a, b) if key == _FILES else a == b or (is_tamis and key in _NO_EFFECT)
         if not is_equal and key == _FILES and a and b:
-            clauses.append(f"{new.stage}: its model files changed")
+            yield "its model files changed"
         elif not is_equal:
-            clauses += [f"{new.stage}: {change}" for change in _value_changes(key, a, b)]
-    if old.source != new.source:
-        lines = describe_change(old.lines.get("", ()), new.lines.get("", ()))
-        clauses.append(f"{new.stage}: its source code changed" + (f": {lines}" if lines else ""))
-    for name in new.uses:
-        before, now = old.uses.get(name), new.uses[name]
-        if before is not None and before != now and now.startswith(_CONSTANT):
-            value = before.removeprefix(_CONSTANT), now.removeprefix(_CONSTANT)
-            clauses.append(f"{new.stage}: {name} {value[0]} -> {value[1]}")
-        elif before is not None and before != now:
-            lines = describe_change(old.lines.get(name, ()), new.lines.get(name, ()))
-            clauses.append(f"{new.stage}: {name}, which it uses, changed" + (f": {lines}" if lines else ""))
-    return clauses
+            yield from _value_changes(key, a, b)
+
+
+def _mapping_changes(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    if "bytes" in now:
+        return [f"{name}: its bytes changed"]
+    keys = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    return [c for key in keys for c in _value_changes(_member(name, key), before.get(key), now.get(key))]
+
+
+def _code_name(value: Any) -> str | None:
+    """Return the name of a function or class that a parameter is, None for other values."""
+    match = _HASHED.fullmatch(str(value))
+    return None if match is None else match[1]
 
 
 def _value_changes(name: str, before: Any, now: Any) -> list[str]:
@@ -106,16 +126,13 @@ def _value_changes(name: str, before: Any, now: Any) -> list[str]:
     (['rule: the source code of m.rule changed'], ["n None -> 'many'"])
     """
     if isinstance(before, dict) and isinstance(now, dict):
-        if "bytes" in now:
-            return [f"{name}: its bytes changed"]
-        keys = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-        return [c for key in keys for c in _value_changes(_member(name, key), before.get(key), now.get(key))]
+        return _mapping_changes(name, before, now)
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now) and _has_parts(now):
-        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
-        return [change for i, a, b in pairs for change in _value_changes(f"{name}[{i}]", a, b)]
-    code, other = _HASHED.fullmatch(str(now)), _HASHED.fullmatch(str(before))
-    if code is not None and other is not None and code[1] == other[1]:
-        return [f"{name}: the source code of {code[1]} changed"]
+        parts = enumerate(zip(before, now, strict=True))
+        return [change for i, (a, b) in parts if a != b for change in _value_changes(f"{name}[{i}]", a, b)]
+    code = _code_name(now)
+    if code is not None and code == _code_name(before):
+        return [f"{name}: the source code of {code} changed"]
     if secrets.HIDDEN in (before, now) or _VEILED.fullmatch(str(now)) is not None:
         return [f"{name} changed"]
     return [f"{name} {shown(before)} -> {shown(now)}"]

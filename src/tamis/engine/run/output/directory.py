@@ -76,6 +76,14 @@ class Past:
         """Return what a sampling step has committed."""
         return self.done.get(step) or self.done.setdefault(step, Coverage(plain_size))
 
+    def add(self, record: CommitRecord, plain_size: Callable[[int], int], histograms: bool) -> None:
+        """Add a committed unit."""
+        self.ledger.merge(record.ledger(histograms))
+        coverage = self.coverage(record.step, plain_size)
+        for covered in record.covered:
+            coverage.add(*covered)
+        self.n_files += sum(file.kind in (FileKind.OUTPUT, FileKind.LISTED) for file in record.files)
+
 
 class RunDir(files.Closing):
     def __init__(self, output: str, scratch: str | None = None) -> None:
@@ -307,22 +315,18 @@ class RunDir(files.Closing):
         replaced: set[str] = set()
         for record in self.log.read(repair=True):
             if isinstance(record, CommitRecord):
-                past.ledger.merge(record.ledger(histograms))
-                coverage = past.coverage(record.step, plain_size)
-                for covered in record.covered:
-                    coverage.add(*covered)
-                past.n_files += sum(file.kind in (FileKind.OUTPUT, FileKind.LISTED) for file in record.files)
+                past.add(record, plain_size, histograms)
             else:
                 replaced |= {self.own_name(name) for name in record.old}
                 past.n_files += len(record.files) - len(record.old)
                 if any(file.schema is not None for file in record.files):  # their records may have another form
-                    after = sum(int(file.content or "0", 16) for file in record.files)
+                    after = sum(file.content_sum for file in record.files)
                     past.ledger.content.add(0, after - sum(contents.pop(name, 0) for name in record.old))
             for file in record.files:
                 if file.is_output:
                     self.own_name(file.name)
                     if file.schema is not None:
-                        contents[file.name] = int(file.content or "0", 16)
+                        contents[file.name] = file.content_sum
                     if difference := self._difference(file):
                         differences[file.name] = difference
         for name in replaced:
