@@ -16,7 +16,6 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.jobs.summary import _lines, as_dict
-from tamis.cli.terminal.show import count
 from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.worker.apply import StageFailure, identify, run_stage
 from tamis.formats.jsonl.block import JsonlBlock
@@ -386,7 +385,7 @@ def test_the_summary_says_how_many_could_not_be_traced(tmp_path: Path) -> None:
     stages = [JsonlReader(str(tmp_path / "in")), made, JsonlWriter(str(tmp_path / "out"))]
     result = Pipeline("joined", stages=stages).execute(InProcessExecutor())
     assert (result.ledger.problems(), result.ledger.written.n) == ([], 1)
-    (line,) = [x for x in _lines(as_dict(result), count) if "no record" in x]
+    (line,) = [x for x in _lines(as_dict(result)) if "no record" in x]
     assert line.startswith("stage do: 1 document that it returned has no record of the input behind it")
     assert "with no record of the input behind them: 1" in (run_dir_path(tmp_path / "out") / "report.html").read_text()
 

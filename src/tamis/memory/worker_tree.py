@@ -208,15 +208,21 @@ class ProcessFamily:
         self._limit_of[pid] = 0
         self.share()
 
+    def _take_start(self, parent: int) -> int:
+        """Return what a new child of `parent` began with: its expected fork's, which is expected no more."""
+        fork = next((c for c in self._expected if c.parent == parent), None)
+        if fork is None:
+            return self._starts[self.pid]
+        self._expected.remove(fork)
+        return fork.start_bytes
+
     def update(self, parents: Mapping[int, int]) -> None:
         """Update the members of the family: each pid with its parent, the worker included."""
         had_children = self.has_children
         starts = {pid: start for pid, start in self._starts.items() if pid in parents or pid == self.pid}
         for pid, parent in parents.items():
             if pid not in starts:
-                fork = next((c for c in self._expected if c.parent == parent), None)
-                starts[pid] = self._starts[self.pid] if fork is None else fork.start_bytes
-                self._expected = [c for c in self._expected if c is not fork]
+                starts[pid] = self._take_start(parent)
         for child in self._expected:
             child.n_samples += 1
         for promise in self._promised.values():

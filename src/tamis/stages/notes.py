@@ -69,3 +69,11 @@ class CallNotes:
     """Serials of documents for the quarantine, with a reason each."""
     input: InputNotes = field(default_factory=InputNotes)
     count_scores: ScoreCounter | None = None
+
+    def bad_by_serial(self) -> dict[int, str]:
+        """Return the reason for each document that goes to the quarantine, by its serial."""
+        return {int(s): reason for serials, reasons in self.bad for s, reason in zip(serials, reasons, strict=True)}
+
+    def labelled_drops(self, name: str, label: str) -> list[DropNote]:
+        """Return the drops; those whose reason is the stage's name carry its label in the pipeline instead."""
+        return [n if n.reason != name else n._replace(reason=label) for n in self.drops]

@@ -166,6 +166,13 @@ def typed_series(name: str, array: pa.Array, objects: Array, kind: str, index: A
         return None
 
 
+def _is_fitting(type_: pa.DataType, kind: str) -> bool:
+    """Return True if all values of an Arrow type can be values of a pandas type."""
+    if pa.types.is_null(type_) or (kind == "float64" and pa.types.is_floating(type_)):
+        return True
+    return bool(pa.types.is_boolean(type_) if kind.startswith("bool") else pa.types.is_integer(type_))
+
+
 def _series_of_type(array: pa.Array, objects: Array, kind: str, index: Any) -> Any:
     if kind == "string":
         if not (is_text(array.type) or pa.types.is_null(array.type)) and not all(
@@ -176,12 +183,7 @@ def _series_of_type(array: pa.Array, objects: Array, kind: str, index: Any) -> A
     values = to_computable(array)
     if kind == TIME:
         return pd.Series(_times(objects), index=index)
-    is_fitting = (
-        pa.types.is_null(values.type)
-        or (pa.types.is_boolean(values.type) if kind.startswith("bool") else pa.types.is_integer(values.type))
-        or (kind == "float64" and pa.types.is_floating(values.type))
-    )
-    if not is_fitting:
+    if not _is_fitting(values.type, kind):
         raise ValueError(f"its type is {values.type}")
     if kind in ("boolean", "Int64"):
         arrow = pa.bool_() if kind == "boolean" else pa.int64()

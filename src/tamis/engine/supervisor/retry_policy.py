@@ -156,9 +156,7 @@ class RetryPolicy:
         The arguments are not modified: what is to be remembered of the failure is on the decision's unit.
         """
         kind, error = report.kind, report.error
-        if (
-            kind is FailureKind.REPLACED
-        ):  # a feeder that had to wait: what it handed out is kept, so this cannot go on for ever
+        if kind is FailureKind.REPLACED:  # a feeder that had to wait; its blocks stay, so that this ends some day
             return RetryDecision(RetryAction.RETRY, replace(unit, is_patient=True))
         if kind is FailureKind.KILLED:
             unit = replace(unit, n_kills=unit.n_kills + 1)
@@ -169,18 +167,22 @@ class RetryPolicy:
             if not was_fresh and unit.n_kills < MAX_INNOCENT_KILLS:
                 return _retry_used_up(unit, report)
             kind = FailureKind.MEMORY if kind is FailureKind.THREADS else kind
-        unit = replace(unit, last_error=error)
+        return self._decide_fault(replace(unit, last_error=error), replace(report, kind=kind), had_all, is_clean)
+
+    def _decide_fault(self, unit: Unit, report: Failure, had_all: bool, is_clean: bool) -> RetryDecision:
+        """Decide what to do with a unit that failed by itself, not by what its worker had done before."""
+        kind = report.kind
         if kind is FailureKind.INPUT:
             return RetryDecision(RetryAction.FAIL, unit)
         if self._fail_fast and unit.mode in (Mode.RUN, Mode.FEED) and kind in _FAULTS:
             return RetryDecision(RetryAction.FAIL, unit)
         if unit.mode is Mode.FEED:
-            return _decide_feed(unit, kind, error, had_all)
+            return _decide_feed(unit, kind, report.error, had_all)
         if kind is FailureKind.SETUP and unit.mode is not Mode.REWRITE:
             return RetryDecision(RetryAction.FAIL, unit)
         if kind is FailureKind.MEMORY and unit.mode is not Mode.REWRITE:
             return _decide_memory(unit, report, had_all or unit.alone)
-        return _decide_failure(unit, replace(report, kind=kind), is_clean)
+        return _decide_failure(unit, report, is_clean)
 
     def after_setup_death(self) -> SetupDeathAction:
         """Decide after another worker died during setup: retry, then alone with the whole budget, then end the run.

@@ -240,13 +240,13 @@ def _run_chunk(
         results = [results]
     parents = [p.as_read for p in parents]  # whatever the stage put into the very batch it was given
     results = _settle_results(results, label, parents, book)
-    drops = [n if n.reason != stage.name else n._replace(reason=label) for n in reported.drops]
+    drops = reported.labelled_drops(stage.name, label)
     documents = [r for r in results if isinstance(r, DocumentBatch)]
     _note_survivors(documents, label, before, book, notes.score_collector)
     for batch in (*parents, *documents):
         batch.forget_frames()
     notes.read(label, reported.input)
-    bad = {int(s): reason for serials, reasons in reported.bad for s, reason in zip(serials, reasons, strict=True)}
+    bad = reported.bad_by_serial()
     if bad:
         _quarantine_bad(bad, label, parents, documents, before, book, notes.quarantine)
     is_sink = is_last and (stage.is_sink_stage or any(isinstance(r, FileGroupTask) for r in results))

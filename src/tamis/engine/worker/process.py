@@ -131,29 +131,19 @@ class UnitRunner:
         except MissingField as exc:
             report = replace(failure(FailureKind.SETUP, exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
-            kind = self._kind_of_setup_failure(unit.segment, exc.cause)
-            if kind is FailureKind.SETUP and self._passes_on(exc.cause):
-                raise
-            report = replace(failure(kind, exc.cause, exc.stage), in_setup=True)
+            report = self._report_setup_failure(unit, exc)
         except InputChanged as exc:
             report = failure(FailureKind.INPUT, exc)
         except StageFailure as exc:
-            kind = _kind_of_failure(exc.cause)
-            if kind is FailureKind.ERROR and self._passes_on(exc.cause):
-                raise
-            report = failure_of(kind, exc.cause, exc.stage, self._uses.rows, self._first_threads)
-            if is_debugger_exit(exc.cause):
-                report = replace(report, kind=FailureKind.SETUP, is_usage=True, error=NO_DEBUGGER)
-            elif report.kind is FailureKind.ERROR:
-                report = replace(report, n_failed_alone=self._count_failures(unit, exc))
+            report = self._report_stage_failure(unit, exc)
         except BlockFault as exc:
-            report = failure_of(FailureKind.DISK, exc, "", self._uses.rows, self._first_threads)
+            report = self._report_failure(FailureKind.DISK, exc, "")
         except OSError as exc:
             # Without a number: Arrow's, about a value or type that a format cannot hold.
             kind = FailureKind.ERROR if type(exc) is OSError and exc.errno is None else FailureKind.DISK
-            report = failure_of(kind, exc, doing.now(), self._uses.rows, self._first_threads)
+            report = self._report_failure(kind, exc, doing.now())
         except Exception as exc:
-            report = failure_of(FailureKind.ERROR, exc, doing.now(), self._uses.rows, self._first_threads)
+            report = self._report_failure(FailureKind.ERROR, exc, doing.now())
         doing.note("")
         if isinstance(report, Done | Failure):
             seconds = time.perf_counter() - started_s
@@ -170,6 +160,28 @@ class UnitRunner:
         if unit.mode is Mode.REWRITE:
             return self._rewrite(unit, base)
         return self._process(unit, base, send)
+
+    def _report_failure(self, kind: FailureKind, cause: BaseException, stage: str) -> Failure:
+        return failure_of(kind, cause, stage, self._uses.rows, self._first_threads)
+
+    def _report_setup_failure(self, unit: Unit, failed: SetupFailure) -> Failure:
+        """Return the report on a stage that could not be set up; raise it again if it is for the caller of the run."""
+        kind = self._kind_of_setup_failure(unit.segment, failed.cause)
+        if kind is FailureKind.SETUP and self._passes_on(failed.cause):
+            raise failed
+        return replace(failure(kind, failed.cause, failed.stage), in_setup=True)
+
+    def _report_stage_failure(self, unit: Unit, failed: StageFailure) -> Failure:
+        """Return the report on a stage that raised; raise it again if it is for the caller of the run."""
+        kind = _kind_of_failure(failed.cause)
+        if kind is FailureKind.ERROR and self._passes_on(failed.cause):
+            raise failed
+        report = self._report_failure(kind, failed.cause, failed.stage)
+        if is_debugger_exit(failed.cause):
+            return replace(report, kind=FailureKind.SETUP, is_usage=True, error=NO_DEBUGGER)
+        if report.kind is FailureKind.ERROR:
+            return replace(report, n_failed_alone=self._count_failures(unit, failed))
+        return report
 
     def _count_failures(self, unit: Unit, failed: StageFailure) -> int:
         """Return how many documents a stage fails on one by one, if it has not passed any so far."""
@@ -267,10 +279,7 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        samples = None
-        if self._sample_limits is not None:
-            self._sample_plan = self._sample_plan or SamplePlan(self.job)
-            samples = SampleCollector(self._sample_plan, self._sample_limits)
+        samples = self._sample_collector()
         notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)
@@ -282,17 +291,8 @@ class UnitRunner:
         if probe is not None:
             contents.batches = []
             tasks = probe.after(READING, tasks, rejections)
-        for i, book in enumerate(ledger.stages):
-            index = part.first + i
-            doing.note(book.name)
-            failed = try_alone(self.job.stages[index], book.name, tasks, True) if unit.trial == book.name else None
-            if failed is not None:
-                raise failed
-            is_last = index + 1 == len(self.job.stages)
-            tasks = run_stage(self.job.stages[index], book.name, tasks, book, notes, self.job.has_own_tasks, is_last)
-            if book.into.n:
-                self._passed.add(book.name)
-            narrow(tasks)
+        for index, book in enumerate(ledger.stages, part.first):
+            tasks = self._run_stage(index, book, tasks, notes, unit.trial == book.name)
             if probe is not None:
                 tasks = probe.after(book.name, tasks, rejections, collector.n_bytes)
         doing.note(WRITING)
@@ -336,13 +336,34 @@ class UnitRunner:
         contents = self._read_documents(unit, ledger, quarantine, send)
         return list(contents.batches), contents
 
-    def _read_documents(self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send) -> Contents:
-        """Read the unit's pieces as the batches that the first stage gets."""
-        reader = self.job.reader
-        hints = ReadHints() if reader is None else reader.hints
+    def _sample_collector(self) -> SampleCollector | None:
+        if self._sample_limits is None:
+            return None
+        self._sample_plan = self._sample_plan or SamplePlan(self.job)
+        return SampleCollector(self._sample_plan, self._sample_limits)
+
+    def _run_stage(
+        self, index: int, book: StageBook, tasks: list[Task[Any]], notes: UnitNotes, is_trial: bool
+    ) -> list[Task[Any]]:
+        """Return the tasks after a stage. `is_trial`: documents are tried one by one first."""
+        doing.note(book.name)
+        stage = self.job.stages[index]
+        failed = try_alone(stage, book.name, tasks, True) if is_trial else None
+        if failed is not None:
+            raise failed
+        is_last = index + 1 == len(self.job.stages)
+        tasks = run_stage(stage, book.name, tasks, book, notes, self.job.has_own_tasks, is_last)
+        if book.into.n:
+            self._passed.add(book.name)
+        narrow(tasks)
+        return tasks
+
+    def _read_options(self, unit: Unit, send: Send) -> ReadOptions:
+        """Return how the unit's pieces are read: as the reader says, within the limits of the worker."""
+        hints = ReadHints() if self.job.reader is None else self.job.reader.hints
         if self._record_index is None and hints.record_index is not None:
             self._record_index = RecordIndex(hints.record_index)
-        limits = ReadOptions(
+        return ReadOptions(
             self.config.max_record_bytes,
             unit.block_bytes,
             self.config.inputs,
@@ -351,7 +372,11 @@ class UnitRunner:
             self._record_index,
             lambda n, cut, size: send(Read(n, cut, largest_record=size)),
         )
-        contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=unit.describe)
+
+    def _read_documents(self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send) -> Contents:
+        """Read the unit's pieces as the batches that the first stage gets."""
+        reader = self.job.reader
+        contents = read_pieces(unit.pieces, self.job.keys(), self._read_options(unit, send), describe=unit.describe)
         try:
             self._fields.check(contents.batches, self.config.inputs)
         except PipelineError as exc:

@@ -94,18 +94,10 @@ def histogram_chart(
     for i, (bars, count) in enumerate(zip(sets, counts, strict=True)):
         inset = 0.06 + 0.16 * i  # a set in front is narrower: both stay visible
         parts += _draw_bars(bars.kind, groups, count, most, axis, inset)
-    for i, (start, end) in enumerate(groups):
-        figures = [f"{bars.name}: {count[i]:,.0f}" for bars, count in zip(sets, counts, strict=True)]
-        parts.append(_hit(_place(start, end, axis), [f"{show(start)} to {show(end)}", *figures]))
+    parts += _hits(groups, sets, counts, axis, show)
     parts += _draw_marks(marks, axis)
-    keys = [Key(s.kind, s.name, f"{sum(b[2] for b in bins):,.0f}") for s, bins in zip(sets, known, strict=True)]
-    notes = [
-        f"The limit {show(mark)} is {'below' if mark < axis.low else 'above'} all values shown."
-        for mark in marks
-        if not axis.low <= mark <= axis.high
-    ]
-    if odd := sum(_count_odd(s.bins) for s in sets):
-        notes.append(f"{odd:,.0f} are no numbers and not shown.")
+    keys = [Key(s.kind, s.name, _total_text(bins)) for s, bins in zip(sets, known, strict=True)]
+    notes = _notes(sets, marks, axis, show)
     svg = (
         f'<svg class="alone" role="img" aria-label="{text(label)}" width="100%" height="{_HEIGHT + 20}">'
         f'<svg width="100%" height="{_HEIGHT}" viewBox="0 0 {WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
@@ -200,6 +192,21 @@ def _draw_bars(
     return rects
 
 
+def _hits(
+    groups: Sequence[tuple[float, float]],
+    sets: Sequence[Bars],
+    counts: Sequence[Sequence[float]],
+    axis: Axis,
+    show: Callable[[float], str],
+) -> list[str]:
+    """Return an area over each group that shows its range and its count in every set."""
+    hits = []
+    for i, (start, end) in enumerate(groups):
+        figures = [f"{bars.name}: {count[i]:,.0f}" for bars, count in zip(sets, counts, strict=True)]
+        hits.append(_hit(_place(start, end, axis), [f"{show(start)} to {show(end)}", *figures]))
+    return hits
+
+
 def _hit(place: tuple[float, float], lines: Sequence[str]) -> str:
     """Return the invisible area over a bar that shows its figures."""
     left, wide = place
@@ -218,6 +225,22 @@ def _draw_marks(marks: Sequence[float], axis: Axis) -> list[str]:
     ]
 
 
+def _total_text(bins: Sequence[Bin]) -> str:
+    return f"{sum(n for _, _, n in bins):,.0f}"
+
+
+def _notes(sets: Sequence[Bars], marks: Sequence[float], axis: Axis, show: Callable[[float], str]) -> list[str]:
+    """Return sentences on what the chart does not show: limits outside the axis, and what is no number."""
+    notes = [
+        f"The limit {show(mark)} is {'below' if mark < axis.low else 'above'} all values shown."
+        for mark in marks
+        if not axis.low <= mark <= axis.high
+    ]
+    if odd := sum(_count_odd(s.bins) for s in sets):
+        notes.append(f"{odd:,.0f} are no numbers and not shown.")
+    return notes
+
+
 def _count_odd(bins: Sequence[Sequence[float | None]]) -> float:
     """Return the count of values that are no numbers: that of the bins with two open ends."""
     return sum(number(b[2]) for b in bins[:MAX_BINS] if len(b) == 3 and b[0] is None and b[1] is None)
@@ -225,21 +248,22 @@ def _count_odd(bins: Sequence[Sequence[float | None]]) -> float:
 
 def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:
     """Return bins that can be drawn; open ends get one as wide as their neighbour."""
-    finite = []
-    for one in bins[:MAX_BINS]:
-        if len(one) != 3 or not number(one[2]):
-            continue
-        low, high = _end(one[0]), _end(one[1])
-        if low is None and high is not None:
-            low = 2 * min(high, -1.0)
-        elif high is None and low is not None:
-            high = 2 * max(low, 1.0)
-        if low is not None and high is not None and low < high:
-            finite.append((low, high, number(one[2])))
+    counted = [(_closed_range(b[0], b[1]), number(b[2])) for b in bins[:MAX_BINS] if len(b) == 3 and number(b[2])]
+    finite = [(*ends, n) for ends, n in counted if ends is not None]
     if finite and max(finite, key=lambda b: b[1])[:2] == _OF_ONE and any(b[1] <= 1 for b in finite):
         # Shares: what the bin from 1 to 1.25 holds is exactly 1, and belongs next to the others.
         finite = [(1.0, 1.0 + _FINEST, n) if (low, high) == _OF_ONE else (low, high, n) for low, high, n in finite]
     return finite
+
+
+def _closed_range(start: object, stop: object) -> tuple[float, float] | None:
+    """Return the ends of a bin; an open one is twice the other. None if there is nothing between them."""
+    low, high = _end(start), _end(stop)
+    if low is None and high is not None:
+        low = 2 * min(high, -1.0)
+    elif high is None and low is not None:
+        high = 2 * max(low, 1.0)
+    return (low, high) if low is not None and high is not None and low < high else None
 
 
 def _end(value: object) -> float | None:

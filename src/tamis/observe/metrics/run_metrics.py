@@ -46,12 +46,7 @@ class RunMetrics:
             return render([*_state(False, finished, readable=False)])
         running = last is not None and not finished and at - last.at < STALE_S
         running = running if record is None else record.is_live(at)
-        labels = {k: str(about.get(k, "")) for k in ("run_id", "name")}
-        current = record.current if record is not None else None
-        if record is not None:
-            labels = {"run_id": record.run_id, "name": record.name}
-        labels["pass"] = "" if current is None else current.label
-        info = _family("tamis_run_info").add(1, labels)
+        info = _family("tamis_run_info").add(1, _labels(about, record))
         began_at = about.get("began_at")
         start = _family("tamis_run_start_time_seconds")
         start.add(began_at if isinstance(began_at, (int, float)) and not isinstance(began_at, bool) else None)
@@ -68,6 +63,17 @@ def _state(running: bool, finished: bool, readable: bool) -> Iterable[MetricFami
     yield _family("tamis_up").add(int(running))
     yield _family("tamis_finished").add(int(finished))
     yield _family("tamis_readable").add(int(readable))
+
+
+def _labels(about: Mapping[str, Any], record: RunRecord | None) -> dict[str, str]:
+    """Return the labels of a run: as its record names it, or as its database does where there is none."""
+    if record is None:
+        return {"run_id": str(about.get("run_id", "")), "name": str(about.get("name", "")), "pass": ""}
+    return {
+        "run_id": record.run_id,
+        "name": record.name,
+        "pass": "" if record.current is None else record.current.label,
+    }
 
 
 # Families that are computed: help text, and the names of their labels.

@@ -44,6 +44,7 @@ def _write(path: Path, text: str) -> Path:
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Return totals and drops as plain JSON values; counts are null until the run has finished."""
     ledger, manifest, record = facts.ledger, facts.run.manifest, facts.run.record
+    counts = None if record is None else record.counts
     return {
         "status": "not finished" if manifest is None else manifest.status,
         "exit_code": None if manifest is None else manifest.exit_code,
@@ -53,7 +54,7 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "n_records": None if ledger is None else ledger.n_read,
         "n_written": None if ledger is None else ledger.written.n,
         "n_dropped": None if ledger is None else ledger.n_dropped,
-        "n_duplicates": None if record is None or record.counts is None else record.counts.duplicates,
+        "n_duplicates": None if counts is None else counts.duplicates,
         "n_quarantined": None if ledger is None else ledger.quarantined.n,
         "written_bytes": None if ledger is None else ledger.written_bytes,
         "passes": [] if record is None else [asdict(p) for p in record.passes],

@@ -188,6 +188,13 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field, bad: dict[int, str
     return pa.chunked_array([pa.array(values, field.type)])
 
 
+def _convert_struct(value: dict[str, Any], target: pa.StructType) -> dict[str, Any]:
+    names = {target.field(i).name: target.field(i).type for i in range(target.num_fields)}
+    if extra := [name for name, item in value.items() if name not in names and item is not None]:
+        raise ValueError(f"field {extra[0]!r} is not declared")
+    return {name: convert(value.get(name), kind) for name, kind in names.items()}
+
+
 def convert(value: Any, target: pa.DataType) -> Any:
     """Convert `value` to a Python value of `target`; raise ValueError if that would lose something."""
     if value is None:
@@ -201,10 +208,7 @@ def convert(value: Any, target: pa.DataType) -> Any:
     if pa.types.is_integer(target) or pa.types.is_floating(target):
         return _convert_number(value, target)
     if pa.types.is_struct(target) and isinstance(value, dict):
-        names = {target.field(i).name: target.field(i).type for i in range(target.num_fields)}
-        if extra := [name for name, item in value.items() if name not in names and item is not None]:
-            raise ValueError(f"field {extra[0]!r} is not declared")
-        return {name: convert(value.get(name), kind) for name, kind in names.items()}
+        return _convert_struct(value, target)
     if is_list(target) and isinstance(value, list):
         return [convert(item, target.value_type) for item in value]
     if isinstance(value, (dict, list, bool)):

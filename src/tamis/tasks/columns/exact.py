@@ -238,30 +238,47 @@ def _family(kind: pa.DataType) -> str:
 
 
 # -- equality ---------------------------------------------------------------------------------------------------------
+_OF_ONE_TYPE = (Digits, type(None))  # equal only to values of the same type
+
+
+def _is_same_number(a: float, b: float, loose: bool) -> bool:
+    if a == b or (a != a and b != b):
+        return True
+    return loose and type(a) is not type(b) and max(abs(a), abs(b)) < _LARGEST and float(a) == float(b)
+
+
+def _is_same_object(a: dict[str, Any], b: dict[str, Any], loose: bool) -> bool:
+    if loose:
+        a, b = ({k: v for k, v in x.items() if v is not None} for x in (a, b))
+    return len(a) == len(b) and all(k in b and is_same(v, b[k], loose) for k, v in a.items())
+
+
+def _is_same_list(a: Sequence[Any], b: Sequence[Any], loose: bool) -> bool:
+    return len(a) == len(b) and all(is_same(x, y, loose) for x, y in zip(a, b, strict=True))
+
+
 def is_same(a: Any, b: Any, loose: bool = False) -> bool:
     """Return True if two values are the same.
 
     1 and 1.0 are the same (Arrow and pandas convert one into the other); true and 1 never are.
 
     `loose` is for values that went through pandas: an integer beyond 2^53 then equals the nearest float, which it
-    becomes
-    among floats, and objects are equal if they differ only in null members, which they get as rows of an Arrow table.
+    becomes among floats, and objects are equal if they differ only in null members, which they get as rows of an Arrow
+    table.
     """
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        if a == b or (a != a and b != b):
-            return True
-        return loose and type(a) is not type(b) and max(abs(a), abs(b)) < _LARGEST and float(a) == float(b)
+        return _is_same_number(a, b, loose)
     if isinstance(a, dict) and isinstance(b, dict):
-        if loose:
-            a, b = ({k: v for k, v in x.items() if v is not None} for x in (a, b))
-        return len(a) == len(b) and all(k in b and is_same(v, b[k], loose) for k, v in a.items())
+        return _is_same_object(a, b, loose)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(is_same(x, y, loose) for x, y in zip(a, b, strict=True))
-    if isinstance(a, str) or isinstance(b, str):
-        return isinstance(a, str) and isinstance(b, str) and a == b
-    if isinstance(a, Digits) or isinstance(b, Digits) or a is None or b is None:
+        return _is_same_list(a, b, loose)
+    if isinstance(a, str):
+        return isinstance(b, str) and a == b
+    if isinstance(b, str):
+        return False
+    if isinstance(a, _OF_ONE_TYPE) or isinstance(b, _OF_ONE_TYPE):
         return type(a) is type(b) and a == b
     return bool(plain_value(a) == plain_value(b))
 

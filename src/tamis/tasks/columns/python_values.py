@@ -49,18 +49,22 @@ def _depends_on_pandas(kind: pa.DataType) -> bool:
     return any(_depends_on_pandas(kind.field(i).type) for i in range(kind.num_fields))
 
 
+def _nested_value(scalar: pa.Scalar) -> Any:
+    if pa.types.is_struct(scalar.type):
+        return {name: _value(member) for name, member in scalar.items()}
+    if pa.types.is_map(scalar.type):
+        return [(_value(item["key"]), _value(item["value"])) for item in scalar.values]
+    return [_value(item) for item in scalar.values]
+
+
 def _value(scalar: pa.Scalar) -> Any:
     kind = scalar.type
     if not scalar.is_valid:
         return None
     if isinstance(scalar, (pa.DictionaryScalar, pa.ExtensionScalar)):
         return _value(scalar.value)
-    if pa.types.is_struct(kind):
-        return {name: _value(member) for name, member in scalar.items()}
-    if pa.types.is_map(kind):
-        return [(_value(item["key"]), _value(item["value"])) for item in scalar.values]
     if pa.types.is_nested(kind):
-        return [_value(item) for item in scalar.values]
+        return _nested_value(scalar)
     if pa.types.is_duration(kind):
         return _duration(scalar.value, kind.unit)
     if pa.types.is_time64(kind) and kind.unit == "ns" and scalar.value % 1000:

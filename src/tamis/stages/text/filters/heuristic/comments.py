@@ -17,6 +17,13 @@ _CLOSE["`"] = re.compile(r"\\.|`", re.DOTALL)
 _PREFIX = re.compile(r"[ \t\f]*(?:[rRuUbBfF]{0,2})\Z")
 
 
+def _is_statement(source: str, line_start: int, begin: int, end: int) -> bool:
+    """Return True if a string literal is all that its line has, apart from its prefix."""
+    if begin - line_start >= 300 or _PREFIX.match(source, line_start, begin) is None:
+        return False
+    return _ends_statement(source, end)
+
+
 def python_comments(source: str) -> tuple[int, int]:
     """Return the characters of comments (with their #), and of strings that are a statement (without quotes)."""
     n_comment = n_docstring = depth = position = 0
@@ -45,8 +52,8 @@ def python_comments(source: str) -> tuple[int, int]:
             quote = char * 3 if source.startswith(char * 3, begin) else char
             inner = begin + len(quote)
             closed, position = _string_end(source, inner, quote)
-            alone = depth == 0 and not continued and begin - line_start < 300
-            if alone and _PREFIX.match(source, line_start, begin) and _ends_statement(source, position):
+            may_begin = depth == 0 and not continued
+            if may_begin and _is_statement(source, line_start, begin, position):
                 n_docstring += closed - inner
             if quote != char:
                 line_start = max(line_start, source.rfind("\n", inner, position) + 1)

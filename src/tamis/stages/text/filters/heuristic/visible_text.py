@@ -90,6 +90,21 @@ class _OpenElements:
         self.hidden += n * (name in _NOT_SHOWN)
 
 
+def _pass_tag(source: str, tag: re.Match[str], elements: _OpenElements) -> int:
+    """Open or close the element of a tag; return where text goes on, which is after the contents of a script."""
+    attributes = _ATTRIBUTES.match(source, tag.end())
+    assert attributes is not None  # it matches up to the end of the source, if nothing closes the tag
+    end, name = attributes.end(), tag[1].lower()
+    if tag[0].startswith("/"):
+        elements.close(name)
+    elif not source.endswith("/>", 0, end) and name not in _EMPTY:
+        elements.open(name)
+        if name in _RAW_END:
+            raw_end = _RAW_END[name].search(source, end)
+            return len(source) if raw_end is None else raw_end.start()
+    return end
+
+
 def visible_text(source: str) -> str:
     """Return the text of HTML source without markup, scripts and styles."""
     nodes: list[str] = []
@@ -111,17 +126,7 @@ def visible_text(source: str) -> str:
             continue
         end_node()
         if (tag := _NAME.match(source, position)) is not None:
-            attributes = _ATTRIBUTES.match(source, tag.end())
-            assert attributes is not None  # it matches up to the end of the source, if nothing closes the tag
-            position = attributes.end()
-            name = tag[1].lower()
-            if tag[0].startswith("/"):
-                elements.close(name)
-            elif not source.endswith("/>", 0, position) and name not in _EMPTY:
-                elements.open(name)
-                if name in _RAW_END:
-                    raw_end = _RAW_END[name].search(source, position)
-                    position = len(source) if raw_end is None else raw_end.start()
+            position = _pass_tag(source, tag, elements)
         elif source.startswith("!--", position):
             close = _COMMENT_END.search(source, position + 1)  # "<!-->" is a whole comment
             position = len(source) if close is None else close.end()

@@ -75,6 +75,13 @@ def find_phones(text: str) -> Iterator[Span]:
         yield match.span()
 
 
+def _is_balanced(gap: str, is_open: bool, n_digits: int) -> bool:
+    """Return True if the brackets between two runs of digits may stand there, after `n_digits` of the number."""
+    if ")" in gap and not is_open:
+        return False
+    return "(" not in gap or not (is_open or n_digits > 3)  # only the country code may precede brackets
+
+
 def _international_end(text: str, plus: int) -> int:
     """Return the end of the number that begins at this +, or 0 if there is none."""
     if plus and (text[plus - 1].isalnum() or text[plus - 1] == "+"):
@@ -86,9 +93,7 @@ def _international_end(text: str, plus: int) -> int:
     while run is not None and n_digits + len(run[0]) <= _MAX_DIGITS:
         n_digits, end = n_digits + len(run[0]), run.end()
         gap = _GAP.match(text, end)
-        if gap is None or (")" in gap[0] and not is_open):
-            break
-        if "(" in gap[0] and (is_open or n_digits > 3):  # only the country code may precede brackets
+        if gap is None or not _is_balanced(gap[0], is_open, n_digits):
             break
         is_open = "(" in gap[0] or (is_open and ")" not in gap[0])
         run = _RUN.match(text, gap.end())
