@@ -25,7 +25,7 @@ import tamis
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates, packer
 from tamis.curation import output as output_module
-from tamis.curation.card import Origin, Split, make_card
+from tamis.curation.card import Provenance, Split, make_card
 from tamis.curation.state import OutputFiles, PackTask, packed_file
 from tamis.curation.writing import make_writing, parse_split
 from tamis.engine.ledger import Ledger, StageBook
@@ -313,8 +313,10 @@ def test_a_card_folds_rules_that_dropped_nothing_and_stays_one_page_with_hostile
     quality.drop("short", 40, 1)
     ledger.stages = [quality, describe]
     rules = [RecordedRule("quality", name, limits={"minimum": 3}) for name in ("short", "long", "odd")]
-    origin = Origin(["in/`x`"], "tamis curate in out --preset web", "0.1.0", {"text": "text", "n": "number", "```": ""})
-    card = make_card("name", ledger, rules, [Split("train", "part-*", 60, 1000)], None, origin=origin)
+    provenance = Provenance(
+        ["in/`x`"], "tamis curate in out --preset web", "0.1.0", {"text": "text", "n": "number", "```": ""}
+    )
+    card = make_card("name", ledger, rules, [Split("train", "part-*", 60, 1000)], None, provenance=provenance)
     assert "60 of 100 documents (60.0%), curated with Tamis 0.1.0. About 60,000 tokens" in card
     assert "| quality | short | minimum 3 | 40 |" in card
     assert "<summary>2 rules that dropped nothing</summary>" in card

@@ -225,21 +225,18 @@ def test_entries_of_outputs_and_inputs_in_a_bucket_do_not_depend_on_the_current_
     index, output = tmp_path / "index", "s3://corpus/clean"
     exact(write(tmp_path / "in", [{"id": 1, "text": "a"}]), tmp_path / "out", index_path=index)
     about = json.loads((index / "index.json").read_text())
-    about["entries"][0]["output"] = output  # its name is another, as it was in earlier versions
+    local_name = about["entries"][0]["name"]
+    name = f"{run_name(output)}-{local_name.rpartition('-')[2]}"
+    about["entries"][0] |= {"output": output, "name": name}
     (index / "index.json").write_text(json.dumps(about))
-    (index / about["entries"][0]["name"] / "paths.json").write_text(
-        '["s3://corpus/in/0.jsonl", "s3://corpus/in/1.jsonl"]'
-    )
+    (index / local_name).rename(index / name)
+    (index / name / "paths.json").write_text('["s3://corpus/in/0.jsonl", "s3://corpus/in/1.jsonl"]')
     (entry,) = read_index(str(index)).entries
-    assert (entry.is_of(output), entry.is_of("s3://corpus/other"), entry.is_of(str(tmp_path / "out"))) == (
-        True,
-        False,
-        True,
-    )
-    here = run_name(output)
+    outputs = (output, "s3://corpus/other", str(tmp_path / "out"))
+    assert [entry.is_of(name) for name in outputs] == [True, False, False]
     monkeypatch.chdir(tmp_path)
-    assert run_name(output + "/") == here
-    assert run_name("out") == entry.run  # those of folders are named as they were
+    assert run_name(output + "/") == entry.run
+    assert run_name("out") == local_name.rpartition("-")[0]
     refuse_existing(str(index), output)
     told = json.loads(CliRunner().invoke(app, ["dedup", "index-remove", str(index), "s3://corpus/in", "--json"]).stdout)
     assert (told["source"], told["n_removed"]) == ("s3://corpus/in", 1)

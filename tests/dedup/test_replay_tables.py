@@ -47,7 +47,6 @@ def test_values_and_ids_are_told_again(tmp_path: Path) -> None:
     rows, (at, size, ids) = stage.listed(batch, "value_at", "value_bytes", "id_bytes")
     assert rows.tolist() == [1, 2]
     assert stage._values_and_ids(at, size, ids) == (["7", "größer"], ["d1", None])
-    assert stage._values_and_ids(at, size, None) == (["7", "größer"], None)  # a table of an earlier version
 
 
 def test_a_table_that_was_cut_off_is_an_error_and_not_another_value(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class TokensOnCard:
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """Provenance of a data set. `command`: makes it again, "" if a program made it; `version`: of Tamis."""
 
     sources: Sequence[str] = ()
@@ -78,7 +78,7 @@ def make_card(
     duplicate_labels: Collection[str] = (),
     remarks: Sequence[str] = (),
     tokens: TokensOnCard | None = None,
-    origin: Origin | None = None,
+    provenance: Provenance | None = None,
 ) -> str:
     """Return the text of the card. It contains no text of any document.
 
@@ -86,14 +86,14 @@ def make_card(
     duplicates; `remarks`: sentences on steps that were left out; `tokens`: of an output of token ids.
     """
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == DESCRIBE), {})
-    origin = origin or Origin()
+    provenance = provenance or Provenance()
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
     loaded = splits if tokens is None or tokens.is_loaded else []
     lines = ["---", *_head(name, codes, licences, ledger.written.n, loaded), "---", MARK, f"# {_plain(name)}", ""]
     n_duplicates = sum(t.n for b in ledger.stages if b.name in duplicate_labels for t in b.dropped.values())
-    lines += [_introduction(ledger, metrics, origin), ""]
+    lines += [_introduction(ledger, metrics, provenance), ""]
     lines += [
         "| documents | |",
         "|---|---|",
@@ -105,28 +105,28 @@ def make_card(
         "",
         *_chart(ledger),
     ]
-    lines += _use(loaded, _fields(metrics, origin))
+    lines += _use(loaded, _fields(metrics, provenance))
     lines += _files(splits, tokens)
     if tokens is not None:
         lines += ["", "## Tokens", "", *_tokens(ledger, tokens)]
-    if origin.sources:
-        lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in origin.sources[:_MAX_VALUES])]
+    if provenance.sources:
+        lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in provenance.sources[:_MAX_VALUES])]
     lines += ["", "## Rules", "", *_rules(ledger, rules)]
     lines += [f"{remark}.\n" for remark in remarks]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
     lines += [*_values("Languages", languages), *_values("Licences", licences)]
     if not licences:
         lines += ["## Licences", "", "No document names a licence (fields `license`, `licence`, `license_type`).", ""]
-    if origin.command:
-        lines += ["## Make it again", "", "```sh", _code(origin.command), "```", ""]
+    if provenance.command:
+        lines += ["## Make it again", "", "```sh", _code(provenance.command), "```", ""]
     return "\n".join(lines)
 
 
-def _introduction(ledger: Any, metrics: Mapping[str, float], origin: Origin) -> str:
+def _introduction(ledger: Any, metrics: Mapping[str, float], provenance: Provenance) -> str:
     """Return what the data set is, in a sentence."""
     n = ledger.records.n
     share = f" ({ledger.written.n / n:.1%})" if n else ""
-    by = f" with Tamis {origin.version}" if origin.version else ""
+    by = f" with Tamis {provenance.version}" if provenance.version else ""
     sentence = f"{ledger.written.n:,} of {n:,} documents{share}, curated{by}."
     is_counted = any("tokens" in book.metrics for book in ledger.stages)
     if (chars := int(metrics.get(CHARS, 0))) and not is_counted:
@@ -165,11 +165,11 @@ def _use(splits: Sequence[Split], fields: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _fields(metrics: Mapping[str, float], origin: Origin) -> dict[str, str]:
+def _fields(metrics: Mapping[str, float], provenance: Provenance) -> dict[str, str]:
     """Return the fields of documents: those of the first one, then others, the most frequent first."""
     counts = _counts(metrics, FIELD)
-    others = sorted((name for name in counts if name not in origin.fields), key=lambda name: (-counts[name], name))
-    return {**dict(list(origin.fields.items())[:_MAX_VALUES]), **dict.fromkeys(others, "")}
+    others = sorted((name for name in counts if name not in provenance.fields), key=lambda name: (-counts[name], name))
+    return {**dict(list(provenance.fields.items())[:_MAX_VALUES]), **dict.fromkeys(others, "")}
 
 
 def _code(text: str) -> str:

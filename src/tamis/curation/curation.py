@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import facts_of
-from tamis.curation.mixing import Mix, Source, is_plain, sources_of
+from tamis.curation.mixing import Source, SourceMix, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.result import CurationResult
 from tamis.curation.steps import Deduplication, LeftOut, Step
@@ -198,7 +198,7 @@ class Curation:
         self._partitioning().reach()
         return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
 
-    def mix(self) -> Mix | None:
+    def mix(self) -> SourceMix | None:
         """Return the stage that gives each source its weight, or None if there is nothing to do."""
         from tamis.formats.input_files.listing import list_files
 
@@ -209,7 +209,7 @@ class Curation:
         for source in self.sources:
             first.append(len(seen))
             seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
-        return Mix(
+        return SourceMix(
             first,
             [s.weight for s in self.sources],
             self.text_field,

@@ -116,7 +116,7 @@ class Draw(_OfSources):
 
 
 @dataclass(repr=False)
-class Mix(_OfSources):
+class SourceMix(_OfSources):
     """Writes each document as often as the weight of its source says, or once if it was chosen.
 
     `weights`: of each source. `each`: how many times a written document is written. `limits`: the file with the limit

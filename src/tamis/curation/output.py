@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tamis import files
-from tamis.curation.card import MARK, Origin, Split, TokensOnCard, make_card
+from tamis.curation.card import MARK, Provenance, Split, TokensOnCard, make_card
 from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, TokenPackTask, packed_file
 from tamis.dedup.planning import solver_room
 from tamis.engine.schema import read_plan
@@ -157,7 +157,7 @@ def _write_card(run: CurationRun, written: RunResult, splits: list[Split], numbe
         written.duplicate_labels,
         [str(step) for step in run.curation.left_out],
         _tokens_of(run.curation.writing.tokens, numbers),
-        _origin(run, written),
+        _provenance(run, written),
     )
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):
@@ -172,14 +172,14 @@ def _tokens_of(options: TokenOptions | None, numbers: dict[str, int]) -> TokensO
     return TokensOnCard(options.tokenizer, options.sequence_length, numbers.get("padding", 0), is_loaded)
 
 
-def _origin(run: CurationRun, written: RunResult) -> Origin:
+def _provenance(run: CurationRun, written: RunResult) -> Provenance:
     """Return where the data set comes from: its sources, the command that made it, the fields of a document."""
     from tamis import __version__
 
     paths = run.curation.file_list_paths()
     sources = [str(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     first = next((os.path.join(run.output.home, f.name) for f in written.files), "")
-    return Origin(sources, _command(run.output.run_dir), __version__, _first_fields(first))
+    return Provenance(sources, _command(run.output.run_dir), __version__, _first_fields(first))
 
 
 def _command(run_dir: str) -> str:

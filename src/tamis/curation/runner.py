@@ -20,7 +20,7 @@ from tamis.backends.alerting import summary_of
 from tamis.backends.execution import leave_report
 from tamis.curation.card import Describe
 from tamis.curation.group import Group
-from tamis.curation.mixing import Draw, Mix
+from tamis.curation.mixing import Draw, SourceMix
 from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationFacts, CurationResult
@@ -327,7 +327,7 @@ class CurationRun:
         pipeline = Pipeline(self.curation.name, stages=stages)
         return self._execute_checked(pipeline, "write", file_size=file_size, **more)
 
-    def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
+    def _choose_documents(self, source: Any, last: list[Any], mix: SourceMix, **more: Any) -> str:
         """Choose the documents to write where a source has max_documents.
 
         One pass draws a number for each remaining document; then the number up to which documents are written is

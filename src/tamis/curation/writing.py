@@ -39,10 +39,8 @@ class Writing:
         return needs_all or self.shard_bytes is not None or bool(self.split) or self.shuffle is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a plain structure; without `tokens` it is that of versions that did not have it."""
-        plain = dict(vars(self))
-        tokens = plain.pop("tokens")
-        return plain if tokens is None else {**plain, "tokens": asdict(tokens)}
+        """Return a plain structure, as identities store it."""
+        return asdict(self)
 
 
 def make_writing(

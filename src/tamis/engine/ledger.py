@@ -9,8 +9,7 @@ A stage that opens files itself (downloads) books the records of these in number
 skipped. A sink of the user's, which writes files itself, passes on what it wrote: it counts as written.
 
 Dropped documents are also counted in bytes, with a few examples per reason: see engine/worker/dropped.py for what these
-mean. Histograms of document lengths and of scores are added up with them (engine/histograms.py); books of earlier
-versions have none.
+mean. Histograms of document lengths and of scores are added up with them (engine/histograms.py).
 """
 
 from __future__ import annotations

@@ -241,14 +241,13 @@ def _renumbered(table: Any, ours: Any, suffix: str) -> Any:
     """Return rows of files that both runs read, with the number of the file among those."""
     table = table.filter(pc.greater_equal(table["file"], 0))
     file = ours.take(table["file"].combine_chunks()) if len(table) else pa.array([], pa.int32())
-    size = table["bytes"] if "bytes" in table.column_names else pa.nulls(len(table), pa.int64())
     rows = pa.table(
         {
             "file": file,
             "offset": table["offset"],
             f"id{suffix}": table["id"],
             f"rule{suffix}": table["rule"],
-            f"bytes{suffix}": size,
+            f"bytes{suffix}": table["bytes"],
         }
     )
     return rows.filter(pc.is_valid(rows["file"]))

@@ -51,7 +51,7 @@ class Rethreshold:
     new: float
     n_dropped: int  # by this rule, with the old limit
     n_back: int  # of these, documents that would pass this rule with the new one
-    dropped_bytes: int = 0  # 0 in runs of a version that did not store them
+    dropped_bytes: int = 0
     back_bytes: int = 0
     n_written: int | None = None  # documents in the output with a score of this rule; None: their scores are not stored
     n_lost: int = 0  # of these, documents that the rule would drop with the new limit, at least
@@ -248,7 +248,7 @@ def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any
             if row["rule"] == rule and stage in (None, row["stage"]):
                 threshold = plain_json(row["threshold"]) if not limits else None
                 limits = threshold if isinstance(threshold, dict) else limits
-                dropped.append((plain_json(row["value"]), int(row.get("bytes") or 0)))
+                dropped.append((plain_json(row["value"]), int(row["bytes"] or 0)))
                 label = row["stage"]
     return dropped, limits, label
 

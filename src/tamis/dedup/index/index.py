@@ -48,11 +48,8 @@ class Entry:
         return self.name.rpartition("-")[0]
 
     def is_of(self, output: str) -> bool:
-        """Return True if a run into this output added the entry.
-
-        Earlier versions named entries of a bucket by the current folder, too.
-        """
-        return self.run == run_name(output) or (is_remote(output) and _place(self.output) == _place(output))
+        """Return True if a run into this output added the entry."""
+        return self.run == run_name(output)
 
 
 @dataclass

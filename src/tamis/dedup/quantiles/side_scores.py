@@ -20,7 +20,7 @@ _CACHED = 8  # row groups
 
 
 @dataclass(frozen=True)
-class _Group:
+class _RowGroup:
     """A row group: the first and last path in it, and the first and last offset."""
 
     number: int
@@ -45,13 +45,13 @@ class SideScores:
             )
         self._read = lru_cache(maxsize=_CACHED)(self._read_group)
 
-    def _read_groups(self) -> Iterator[_Group]:
+    def _read_groups(self) -> Iterator[_RowGroup]:
         names = self._file.schema_arrow.names
         columns = names.index("path"), names.index("offset")
         for k in range(self._file.metadata.num_row_groups):
             stats = [self._file.metadata.row_group(k).column(c).statistics for c in columns]
             paths, offsets = ((s.min, s.max) for s in stats)
-            yield _Group(k, (str(paths[0]), str(paths[1])), (int(offsets[0]), int(offsets[1])))
+            yield _RowGroup(k, (str(paths[0]), str(paths[1])), (int(offsets[0]), int(offsets[1])))
 
     def _read_group(self, number: int) -> tuple[Array, Array, list[Array]]:
         table = self._file.read_row_group(number, columns=["path", "offset", *self._names], use_threads=False)

@@ -12,7 +12,6 @@ from tamis.dedup.stages import PositionTableStage, without
 from tamis.formats.scratch.stored_arrays import read_into
 from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stores.opening import open_input
-from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class ReplayDrops(PositionTableStage):
     name: str = "remembered"
     judge: ProcessingStage[Any, Any] | None = None
     _reasons: list[list[str]] = field(default_factory=list, init=False)
-    _has_ids: bool = field(default=False, init=False)
 
     def rules(self) -> list[DropRule]:
         return self.judge.rules() if self.judge is not None else []
@@ -46,36 +44,31 @@ class ReplayDrops(PositionTableStage):
 
     def setup(self, worker_metadata: Any = None) -> None:
         self._reasons = _reasons(self.table)
-        self._has_ids = exists(os.path.join(self.table, "id_bytes.npy"))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        columns = ("reason", "value_at", "value_bytes", *(["id_bytes"] if self._has_ids else []))
-        rows, (reason, at, size, *id_size) = self.listed(batch, *columns)
+        rows, (reason, at, size, id_size) = self.listed(batch, "reason", "value_at", "value_bytes", "id_bytes")
         if not len(rows):
             return batch
-        values, ids = self._values_and_ids(at, size, id_size[0] if id_size else None)
+        values, ids = self._values_and_ids(at, size, id_size)
         serials = batch.serial[rows]
         for k in np.unique(reason).tolist():
             at_reason = np.flatnonzero(reason == k)
             rule, threshold = self._reasons[k]
-            of_rule = [None if t is None else [t[i] for i in at_reason.tolist()] for t in (values, ids)]
+            of_rule = [[texts[i] for i in at_reason.tolist()] for texts in (values, ids)]
             self._note_drops(serials[at_reason], rule, of_rule[0], threshold, of_rule[1])
         return without(batch, rows)
 
-    def _values_and_ids(
-        self, at: Array, size: Array, id_size: Array | None
-    ) -> tuple[list[str | None], list[str | None] | None]:
+    def _values_and_ids(self, at: Array, size: Array, id_size: Array) -> tuple[list[str | None], list[str | None]]:
         """Return the measured values of each document as verdicts have them, and the ids that follow them.
 
         Those of neighbouring documents are stored together.
         """
         first, id_at = int(at.min()), at + np.maximum(size, 0)
-        end = int((id_at if id_size is None else id_at + np.maximum(id_size, 0)).max())
+        end = int((id_at + np.maximum(id_size, 0)).max())
         buffer = np.empty(end - first, np.uint8)
         read_into(os.path.join(self.table, "values.bin"), first, buffer)
         data = buffer.tobytes()
-        ids = None if id_size is None else _texts(data, id_at - first, id_size)
-        return _texts(data, at - first, size), ids
+        return _texts(data, at - first, size), _texts(data, id_at - first, id_size)
 
 
 @dataclass(repr=False)

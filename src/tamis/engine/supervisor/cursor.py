@@ -30,7 +30,7 @@ class WorkItem:
 
 
 @dataclass
-class _Group:
+class _FileGroup:
     """Whole files of one kind that are handed out together."""
 
     max_files: int
@@ -179,10 +179,10 @@ class Cursor:
             group.add(self._whole_file(i), decoded_bytes)
         return WorkItem(group.pieces) if group.pieces else None
 
-    def _new_group(self, block_bytes: int) -> _Group:
+    def _new_group(self, block_bytes: int) -> _FileGroup:
         if self.files_per_partition is not None:  # so many files, whatever their size, as far as memory allows
-            return _Group(self.files_per_partition or self.files_together, math.inf)
-        return _Group(self.files_together, block_bytes)
+            return _FileGroup(self.files_per_partition or self.files_together, math.inf)
+        return _FileGroup(self.files_together, block_bytes)
 
     def _decoded_bytes(self, file: int) -> int:
         size = max(self.files.sizes[file], 0)
