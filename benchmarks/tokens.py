@@ -3,10 +3,11 @@
 `make bench-tokens`, or `python benchmarks/tokens.py [--quick]`.
 
 Documents are those of data.py. Vocabularies of 32k, 128k and 200k tokens are trained on a quarter of them by the
-library, with the expressions of GPT-2, Llama 3, Qwen 2 and o200k. Each is encoded by the kernels (half of the
-documents), and by the library with one thread, with all, and by tiktoken (2 MB): best of three rounds that take turns.
-MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB are compared. Then
-`tamis tokenize` runs as users run it, on the documents once and ten times over: its peak and its speed.
+library, with the expressions of GPT-2, Llama 3, Qwen 2 and o200k, and as that of Llama 2. Each is encoded by the
+kernels (half of the documents), and by the library with one thread, with all, and by tiktoken (2 MB): best of three
+rounds that take turns. MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB
+are compared. Then `tamis tokenize` runs as users run it, on the documents once and ten times over: its peak and its
+speed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tamis.stages.text.tokens.vocabulary import byte_chars
 PAGE = "benchmarks-tokens.md"
 KINDS = (
     ("GPT-2", patterns.GPT2, 32_000, {}),
+    ("Llama 2", "", 32_000, {}),
     ("Llama 3", patterns.CL100K, 128_000, {"ignore_merges": True}),
     ("Qwen 2", patterns.QWEN2, 128_000, {"nfc": True}),
     ("o200k", patterns.O200K, 200_000, {}),
@@ -64,7 +66,31 @@ def batches(texts: list[str], n_bytes: int = 8 << 20) -> list[pa.Array]:
     return [*found, pa.array(part, pa.large_string())]
 
 
+def trained_pieces(texts: list[str], size: int) -> Any:
+    """Return a BPE of SentencePiece with byte fallback, as that of Llama 2."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE(byte_fallback=True, unk_token=SPECIAL, fuse_unk=True))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.UnicodeScripts(), pre_tokenizers.Metaspace(prepend_scheme="never")]
+    )
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, limit_alphabet=size // 6, special_tokens=[SPECIAL, *byte_tokens], show_progress=False,
+        max_token_length=16,
+    )  # fmt: skip
+    made.train_from_iterator(texts, trainer)
+    parts = json.loads(made.to_str())
+    parts["added_tokens"] = parts["added_tokens"][:1]
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    parts["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace]}
+    parts["pre_tokenizer"] = None
+    return Tokenizer.from_str(json.dumps(parts))
+
+
 def trained(texts: list[str], expression: str, size: int, options: dict[str, Any]) -> Any:
+    if not expression:
+        return trained_pieces(texts, size)
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     made = Tokenizer(models.BPE(ignore_merges=options.get("ignore_merges", False)))
@@ -134,27 +160,25 @@ def compare(quick: bool) -> None:
         library = trained(texts[:2000] if quick else texts[::4], expression, vocabulary, options)
         own, reason = of_json(library.to_str())
         assert not reason, reason
-        other = tiktoken_of(library, expression)
-
-        found = speeds(
-            {
-                "kernels": (mb, partial(kernels, own, columns), False),
-                "library": (some_mb, partial(by_library, library, some, "false"), False),
-                "library, all": (some_mb, partial(by_library, library, some, "true"), True),
-                "tiktoken": (some_mb, partial(by_tiktoken, other, some), False),
-            },
-            1 if quick else 3,
-        )
+        parts: dict[str, tuple[float, Callable[[], Any], bool]] = {
+            "kernels": (mb, partial(kernels, own, columns), False),
+            "library": (some_mb, partial(by_library, library, some, "false"), False),
+            "library, all": (some_mb, partial(by_library, library, some, "true"), True),
+        }
+        if expression:
+            parts["tiktoken"] = some_mb, partial(by_tiktoken, tiktoken_of(library, expression), some), False
+        found = speeds(parts, 1 if quick else 3)
         what = f"{name}, {library.get_vocab_size():,} tokens"
         note("speed", f"{what}: kernels, one core", f"{found['kernels']:.0f} MB/s", found["kernels"] >= AIM_MB_S)
         note("speed", f"{what}: tokenizers, one thread", f"{found['library']:.1f} MB/s")
         note("speed", f"{what}: tokenizers, {os.cpu_count()} threads, clock", f"{found['library, all']:.1f} MB/s")
-        note("speed", f"{what}: tiktoken, one thread", f"{found['tiktoken']:.1f} MB/s")
+        if expression:
+            note("speed", f"{what}: tiktoken, one thread", f"{found['tiktoken']:.1f} MB/s")
         times = found["kernels"] / found["library"]
         note("speed", f"{what}: kernels against tokenizers, per core", f"{times:.0f} times", times >= GOAL)
         n_different = different(own, library, some)
         note("equality", f"{what}: documents with other ids, of {len(some):,}", f"{n_different}", n_different == 0)
-        del library, own, other
+        del library, own, parts
 
 
 def different(own: Any, library: Any, texts: list[str]) -> int:

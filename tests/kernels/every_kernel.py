@@ -189,6 +189,13 @@ def byte_pairs(parts: StringBuffers) -> Iterator[Any]:
         numbers = np.array([family, 3, family, 1, 0, 0], np.int64)
         tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, words)
         yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
+    chars = byte_bpe.CharIds.make(
+        {ord(c): ord(c) for c in "abcehtx "} | {ord("漢"): 299}, [(97, 98), (120, 120), (97, 120)]
+    )
+    tables = byte_bpe.BpeTables.make(
+        np.array([3, 0, 0, 0, 0, 0], np.int64), classes, np.arange(256, dtype=np.int32), merges, None, chars
+    )
+    yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 
 def substrings() -> Iterator[Any]:

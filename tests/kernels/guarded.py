@@ -150,6 +150,13 @@ def tokens(seed: int) -> None:
     numbers = np.array([seed % 3, 3, 2, 1, 0, 0], np.int64)
     tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, {b" ab": 400})
     byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
+    ids = guarded(256, np.int32)
+    ids[:] = np.arange(256)
+    chars = byte_bpe.CharIds(guarded(0x1100, np.int32), ids, guarded(1 << 16, np.uint8))
+    chars.pages[:], chars.cuts[:] = 0, seed % 2
+    numbers = np.array([3, 0, 0, 0, 0, 0], np.int64)
+    tables = byte_bpe.BpeTables.make(numbers, classes, ids, merges, None, chars)
+    byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 
 def substrings(seed: int) -> None:

@@ -1,9 +1,9 @@
 """Byte-pair merging of one word: always the pair of lowest rank, of several the leftmost.
 
 Pairs are in an open-addressing table of uint64 pairs: [left id << 32 | right id, rank << 32 | merged id]; `NO_PAIR` as
-key is free. Short words (`SHORT` bytes) are merged by scanning an array for the least value: fewer steps than a heap
-takes. Longer ones use a heap of (rank, position) over a linked list: O(n log n). Memory: 44 bytes for each byte of the
-longest word.
+key is free. A word begins as symbols: its bytes, or its characters. Words of up to `SHORT` symbols are merged by
+scanning an array for the least value: fewer steps than a heap takes. Longer ones use a heap of (rank, position) over a
+linked list: O(n log n). Memory: 44 bytes for each byte of the longest word.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -14,6 +14,7 @@ import numpy as np
 
 from tamis.kernels.language.intrinsics import at, put
 from tamis.kernels.language.jit import helper
+from tamis.kernels.text._unicode import decode
 
 SHORT = 96
 HEAP_PER_BYTE = 3
@@ -46,8 +47,8 @@ def merged(left, right, pairs, mask, salt):
 
 
 @helper
-def merge_short(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values):
-    """Put the tokens of the word source[p:p + n) into `ids`; how many there are."""
+def bytes_as_symbols(source, p, n, byte_ids, byte_pairs, ids, values):
+    """Put the ids of the bytes source[p:p + n), and what each makes with the next one; how many there are."""
     previous = np.int64(at(source, p))
     put(ids, 0, at(byte_ids, previous))
     for k in range(1, n):
@@ -55,6 +56,35 @@ def merge_short(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, valu
         put(ids, k, at(byte_ids, c))
         put(values, k - 1, at(byte_pairs, (previous << 8) | c))
         previous = c
+    put(values, n - 1, NO_PAIR)
+    return n
+
+
+@helper
+def chars_as_symbols(source, p, n, char_pages, char_ids, byte_ids, pairs, mask, salt, ids, values):
+    """Like `bytes_as_symbols`, of characters; those without an id become their bytes."""
+    end = p + n
+    n_symbols = np.int64(0)
+    while p < end:
+        code, after = decode(source, p, end)
+        symbol = at(char_ids, (np.int64(at(char_pages, code >> 8)) << 8) | (code & 255))
+        if symbol >= 0:
+            put(ids, n_symbols, symbol)
+            n_symbols += 1
+        else:
+            for k in range(p, after):
+                put(ids, n_symbols, at(byte_ids, np.int64(at(source, k))))
+                n_symbols += 1
+        p = after
+    for k in range(n_symbols - 1):
+        put(values, k, merged(np.int64(at(ids, k)), np.int64(at(ids, k + 1)), pairs, mask, salt))
+    put(values, n_symbols - 1, NO_PAIR)
+    return n_symbols
+
+
+@helper
+def merge_short(n, pairs, mask, salt, ids, values):
+    """Merge the n symbols in `ids`, whose pairs are in `values`; how many tokens there are."""
     while n > 1:
         least = NO_PAIR
         i = 0
@@ -111,18 +141,13 @@ def _sink(heap, size, i, item):
 
 
 @helper
-def merge_long(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values, before, behind, heap):
-    """Put the tokens of the word source[p:p + n) into `ids`; how many there are."""
+def merge_long(n, pairs, mask, salt, ids, values, before, behind, heap):
+    """Like `merge_short`."""
     size = np.int64(0)
     for k in range(n):
-        c = np.int64(at(source, p + k))
-        put(ids, k, at(byte_ids, c))
         put(before, k, k - 1)
         put(behind, k, k + 1)
-        value = NO_PAIR
-        if k + 1 < n:
-            value = at(byte_pairs, (c << 8) | np.int64(at(source, p + k + 1)))
-        put(values, k, value)
+        value = at(values, k)
         if value != NO_PAIR:
             put(heap, size, (value & ~_LOWER) | np.uint64(k))
             size += 1

@@ -2,8 +2,9 @@
 
 Four families of expressions (stages/text/tokens/patterns.py has their texts): GPT2, CL100K, O200K, and GPT2 with each
 digit apart. All of them look ahead only, so that a text can be continued at any word. Characters have flags, in a table
-of pages (`CharClasses`); `plain_end` decides most words of ASCII from masks of 64 bytes. Memory: none. Time: O(bytes of
-the word), and of the white space after it.
+of pages (`CharClasses`); `plain_end` decides most words of ASCII from masks of 64 bytes. Tokenizers of SentencePiece
+(PIECES) merge across a whole text: it is cut where no merge can reach across, by a table over the bytes on both sides.
+Memory: none. Time: O(bytes of the word), and of the white space after it.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +21,7 @@ LETTER, NUMBER, SPACE, OTHER = 1, 2, 4, 8  # \p{L}, \p{N}, \s, none of these
 UPPER, LOWER, BOTH = 16, 32, 64  # \p{Lu}\p{Lt}, \p{Ll}, \p{Lm}\p{Lo}\p{M}
 NEWLINE = 128  # carriage return and line feed
 
-GPT2, CL100K, O200K = 0, 1, 2
+GPT2, CL100K, O200K, PIECES = 0, 1, 2, 3
 # Numbers that describe an expression: its family; how many digits are a word at most (0: any number); what may follow a
 # contraction's quote (0: nothing, 1: as written, 2: in either case, 3: also a long s); whether a slash may follow
 # punctuation; whether white space at the end of a text is a word; whether a digit ends what is looked at.
@@ -218,9 +219,25 @@ def _o200k_end(source, p, e, pages, flags, numbers):
 
 
 @helper
-def word_end(source, p, e, pages, flags, numbers):
+def _piece_end(source, p, e, cuts):
+    """Return the first end of a character behind p, and at most e, that no merge reaches across."""
+    previous = np.int64(at(source, p))
+    p += 1
+    while p < e:
+        c = np.int64(at(source, p))
+        if c & 0xC0 != 0x80 and at(cuts, (previous << 8) | c) != 0:
+            return p
+        previous = c
+        p += 1
+    return e
+
+
+@helper
+def word_end(source, p, e, pages, flags, cuts, numbers):
     """Return where the word that begins at p < e ends."""
     family = at(numbers, FAMILY)
+    if family == PIECES:
+        return _piece_end(source, p, e, cuts)
     if family == CL100K:
         return _cl100k_end(source, p, e, pages, flags, numbers)
     if family == O200K:
@@ -229,7 +246,7 @@ def word_end(source, p, e, pages, flags, numbers):
 
 
 @helper
-def plain_end(source, p, e, flags, numbers):
+def plain_end(source, p, e, flags, cuts, numbers):
     """Return where the word that begins at p < e ends if letters of ASCII alone tell, else -1.
 
     source[p:p + 64) must be readable.
@@ -243,7 +260,7 @@ def plain_end(source, p, e, flags, numbers):
     lower = mask_ge(source, p, 97) & mask_lt(source, p, 123)
     offset = np.int64(0)
     if found & LETTER == 0:
-        if family == GPT2:
+        if family == GPT2 or family == PIECES:  # noqa: SIM109
             if c != 32:
                 return np.int64(-1)
         elif found & (NEWLINE | NUMBER) != 0 or (family == CL100K and c == 39):
@@ -268,6 +285,9 @@ def plain_end(source, p, e, flags, numbers):
     if p + n >= e:
         return e
     after = np.int64(at(source, p + n))
+    if family == PIECES:
+        previous = np.int64(at(source, p + n - 1))
+        return p + n if at(cuts, (previous << 8) | after) != 0 else np.int64(-1)
     if after >= 128 or (after == 39 and family == O200K):
         return np.int64(-1)
     return p + n

@@ -1,4 +1,6 @@
-"""Token ids by byte-level byte-pair encoding: cut texts into words (_pretokens.py), look these up, merge the new ones.
+"""Token ids by byte-pair encoding: cut texts into words (_pretokens.py), look these up, merge the new ones.
+
+Of bytes, as GPT-2 does, or of characters with bytes for those that are no token, as SentencePiece does.
 
 Two caches of a fixed size hold the ids of words. A word of up to 15 bytes with up to four ids is its own key: two
 uint64 [bytes, length in the last], then its ids; a set of two such slots is one cache line. A word of up to 56 bytes
@@ -13,7 +15,7 @@ up), 44 bytes for each byte of the longest word, and 4 per id. Time: O(bytes), O
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,11 +30,13 @@ from tamis.kernels.tokens._merging import (
     HEAP_PER_BYTE,
     NO_PAIR,
     SHORT,
+    bytes_as_symbols,
+    chars_as_symbols,
     merge_long,
     merge_short,
     pair_slot,
 )
-from tamis.kernels.tokens._pretokens import plain_end, word_end
+from tamis.kernels.tokens._pretokens import FAMILY, PIECES, plain_end, word_end
 from tamis.kernels.tokens.word_table import HEAD, WordTable, find_word
 
 MAX_ID = 1 << 28  # the upper bits of a fourth id count the ids
@@ -51,7 +55,7 @@ _NO_BITS = np.uint64(0)
 @kernel(
     types.int64(
         *(U8_IN, I64_IN, I64_IN, I32_IN, I64_IN, U8_IN, U8_IN),
-        *(I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
+        *(I32_IN, I32_IN, U8_IN, I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
         *(types.boolean, U64_IN, I32_IN, U8_IN),
         *(U64_OUT, U64_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT),
         *(U8_OUT, I64_OUT, I64_OUT),
@@ -59,14 +63,16 @@ _NO_BITS = np.uint64(0)
 )
 def _encode(
     data, starts, ends, segment_ids, numbers_in, pages_in, flags_in,
-    byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
+    char_pages_in, char_ids_in, cuts_in, byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
     whole_words, slots_in, pool_in, pool_bytes_in,
     cache_out, long_cache_out, ids_out, before_out, behind_out, values_out, heap_out,
     out_bytes, n_ids_out, state,
 ):  # fmt: skip
     """Encode segments from state[0] on; state: (segment, position in it or -1, ids in `out_bytes`, what is lacking)."""
     source, pages, flags, numbers = pointer(data), pointer(pages_in), pointer(flags_in), pointer(numbers_in)
+    char_pages, char_ids, cuts = pointer(char_pages_in), pointer(char_ids_in), pointer(cuts_in)
     byte_ids, byte_pairs, pairs = pointer(byte_ids_in), pointer(byte_pairs_in), pointer(pairs_in)
+    of_chars = at(numbers, FAMILY) == PIECES
     masks, slots, pool, pool_bytes = pointer(masks_in), pointer(slots_in), pointer(pool_in), pointer(pool_bytes_in)
     cache, long_cache = pointer(cache_out), pointer(long_cache_out)
     ids, before, behind = pointer(ids_out), pointer(before_out), pointer(behind_out)
@@ -107,9 +113,9 @@ def _encode(
                 return _NO_ROOM
             q = np.int64(-1)
             if p + 64 <= size:
-                q = plain_end(source, p, e, flags, numbers)
+                q = plain_end(source, p, e, flags, cuts, numbers)
             if q < 0:
-                q = word_end(source, p, e, pages, flags, numbers)
+                q = word_end(source, p, e, pages, flags, cuts, numbers)
             n = q - p
             short = n <= _KEY_BYTES and p + 16 <= size
             low = high = _NO_BITS
@@ -186,12 +192,14 @@ def _encode(
                     put(state, 2, n_out)
                     put(state, 3, n)
                     return _NO_SCRATCH
-                if n <= SHORT:
-                    m = merge_short(source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values)
+                if of_chars:
+                    m = chars_as_symbols(source, p, n, char_pages, char_ids, byte_ids, pairs, mask, salt, ids, values)
                 else:
-                    m = merge_long(
-                        source, p, n, byte_ids, byte_pairs, pairs, mask, salt, ids, values, before, behind, heap
-                    )
+                    m = bytes_as_symbols(source, p, n, byte_ids, byte_pairs, ids, values)
+                if m <= SHORT:
+                    m = merge_short(m, pairs, mask, salt, ids, values)
+                else:
+                    m = merge_long(m, pairs, mask, salt, ids, values, before, behind, heap)
             if n_out + m + 4 > room:
                 put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
                 put(state, 0, segment)
@@ -270,6 +278,33 @@ class CharClasses(NamedTuple):
     flags: NDArray[np.uint8]
 
 
+class CharIds(NamedTuple):
+    """Ids of characters: ids[256 * pages[code >> 8] + (code & 255)], -1 for those that are no token.
+
+    cuts[a << 8 | b] is 1 where a text may be cut between the bytes a and b, the last and the first of two characters,
+    since no merge has such bytes on both sides.
+    """
+
+    pages: NDArray[np.int32]
+    ids: NDArray[np.int32]
+    cuts: NDArray[np.uint8]
+
+    @classmethod
+    def make(cls, ids: Mapping[int, int], edges: Iterable[tuple[int, int]]) -> CharIds:
+        """Build from ids by code point, and the bytes on both sides of all merges."""
+        pages = np.zeros(0x1100, np.int32)
+        numbers = {page: k for k, page in enumerate(sorted({code >> 8 for code in ids}), 1)}
+        table = np.full((len(numbers) + 1) << 8, -1, np.int32)
+        for page, number in numbers.items():
+            pages[page] = number
+        for code, token in ids.items():
+            table[(numbers[code >> 8] << 8) | (code & 255)] = token
+        cuts = np.ones(1 << 16, np.uint8)
+        for left, right in edges:
+            cuts[left << 8 | right] = 0
+        return cls(pages, table, cuts)
+
+
 @dataclass(frozen=True)
 class BpeTables:
     """A vocabulary as the kernel reads it. Made once (`make`); processes that are forked later share it.
@@ -280,6 +315,7 @@ class BpeTables:
 
     numbers: NDArray[np.int64]
     classes: CharClasses
+    chars: CharIds
     byte_ids: NDArray[np.int32]
     byte_pairs: NDArray[np.uint64]
     pairs: NDArray[np.uint64]
@@ -294,8 +330,12 @@ class BpeTables:
         byte_ids: NDArray[np.int32],
         merges: NDArray[np.int64],
         words: dict[bytes, int] | None,
+        chars: CharIds | None = None,
     ) -> BpeTables:
-        """Build from merges: rows of (left id, right id, rank, merged id), of which the last of equal pairs counts."""
+        """Build from merges: rows of (left id, right id, rank, merged id), of which the last of equal pairs counts.
+
+        `chars`: of a tokenizer whose words begin as characters.
+        """
         left, right, rank, new = (np.ascontiguousarray(column).astype(np.uint64) for column in merges.T)
         if merges.size and (merges.min() < 0 or merges.max() >= MAX_ID):
             raise ValueError(f"BpeTables: ids and ranks must be from 0 to {MAX_ID - 1:,}")
@@ -313,7 +353,7 @@ class BpeTables:
         if words is not None:
             table = WordTable(salt)
             table.add(list(words), [[token] for token in words.values()])
-        return cls(numbers, classes, byte_ids, byte_pairs, pairs, salt, table)
+        return cls(numbers, classes, chars or CharIds.make({}, ()), byte_ids, byte_pairs, pairs, salt, table)
 
     @property
     def n_bytes(self) -> int:
@@ -361,6 +401,7 @@ class BpeEncoder:
             status = _encode(
                 *(data, segments.starts, segments.ends, segments.token_ids),
                 *(tables.numbers, tables.classes.pages, tables.classes.flags),
+                *(tables.chars.pages, tables.chars.ids, tables.chars.cuts),
                 *(tables.byte_ids, tables.byte_pairs, tables.pairs, tables.salt, _MASKS),
                 *(tables.words is not None, words.slots, words.pool, words.pool_bytes),
                 *(self._cache, self._long_cache, self._ids, self._before, self._behind, self._values, self._heap),

@@ -33,6 +33,17 @@ KINDS = {
     "prefix": ("prefix", {}),
 }
 SPECIAL = ["<|endoftext|>", "<|im_start|>"]
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+_METASPACE = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+# Normalizer and pre-tokenizer of BPE by SentencePiece.
+PIECE_KINDS: dict[str, tuple[Any, Any]] = {
+    "llama2": ({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, _REPLACE]}, None),
+    "mistral": (None, _METASPACE),
+    "gemma": (_REPLACE, {"type": "Split", "pattern": _REPLACE["pattern"], "behavior": "MergedWithPrevious"}),
+    "words": (None, {**_METASPACE, "prepend_scheme": "always", "split": True}),
+    "plain": (None, {**_METASPACE, "prepend_scheme": "never"}),
+}
+ALL_KINDS = (*KINDS, *PIECE_KINDS)
 
 
 def odd_texts(n: int = 200, seed: int = 0) -> list[str]:
@@ -41,14 +52,43 @@ def odd_texts(n: int = 200, seed: int = 0) -> list[str]:
     pieces = sorted({char for text in TEXTS for char in text} | set("'’sStTdDmMlLvVrReE/\r\n\t \u017f\u0345\u05bf"))
     texts = ["".join(chance.choices(pieces, k=chance.randrange(60))) for _ in range(n)]
     texts += [chance.randbytes(chance.randrange(200)).decode("utf-8", "replace") for _ in range(n // 4)]
+    blanks = sorted(set("▁ \u2581\u2581\u2026—the<0x41>\n漢字e"))
+    texts += ["".join(chance.choices(blanks, k=chance.randrange(40))) for _ in range(n // 4)]
     texts += [
         chance.choice([" ", "\n", "a", "'", "漢", "1", "A\u0301"]) * chance.randrange(1, 300) for _ in range(n // 4)
     ]
     return ["", *TEXTS, *texts]
 
 
+def train_pieces(kind: str, texts: list[str], size: int = 600, added: list[Any] | None = None) -> Any:
+    """Train a BPE of SentencePiece; that of "gemma" merges across spaces."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    trained = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(split=kind != "gemma")
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=size + 256,
+        limit_alphabet=max(200, size // 10),
+        special_tokens=["<unk>", *SPECIAL, *byte_tokens],
+        show_progress=False,
+        max_token_length=16,
+    )
+    trained.train_from_iterator(texts, trainer)
+    parts = json.loads(trained.to_str())
+    parts["added_tokens"] = [{**one, "normalized": False} for one in parts["added_tokens"][:3]]
+    parts["normalizer"], parts["pre_tokenizer"] = PIECE_KINDS[kind]
+    if parts["pre_tokenizer"] and parts["pre_tokenizer"]["type"] == "Split":
+        parts["pre_tokenizer"]["invert"] = False
+    tokenizer = Tokenizer.from_str(json.dumps(parts))
+    tokenizer.add_tokens(added or [])
+    return tokenizer
+
+
 def train(kind: str, texts: list[str], size: int = 600, added: list[Any] | None = None) -> Any:
     """Train a tokenizer of a kind; return the library's."""
+    if kind in PIECE_KINDS:
+        return train_pieces(kind, texts, size, added)
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     pattern, options = KINDS[kind]

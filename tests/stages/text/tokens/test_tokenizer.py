@@ -22,25 +22,33 @@ from hypothesis import strategies as st
 from tamis.errors import UsageError
 from tamis.formats.compression.zstd import ZstdFile
 from tamis.stages.text.tokens import char_classes, patterns
-from tamis.stages.text.tokens.tokenizer import ByteLevelTokenizer, LibraryTokenizer, load, of_json
-from tamis.stages.text.tokens.vocabulary import NotUnderstood, byte_chars, read_json
+from tamis.stages.text.tokens.tokenizer import BpeTokenizer, LibraryTokenizer, load, of_json
+from tamis.stages.text.tokens.vocabulary import NotUnderstood, Prefix, byte_chars, read_json
 from tests.reference import bpe_twin
 from tests.stages.text.tokens import small_tokenizers
-from tests.stages.text.tokens.small_tokenizers import KINDS, TEXTS, every_character, odd_texts, train
+from tests.stages.text.tokens.small_tokenizers import (
+    ALL_KINDS,
+    KINDS,
+    TEXTS,
+    every_character,
+    odd_texts,
+    train,
+)
 from tests.support.limits import examples
 
 tokenizers = pytest.importorskip("tokenizers")
+CHARS = st.sampled_from("".join(TEXTS)) | st.characters(exclude_categories=("Cs",))
 _made: dict[str, tuple[Any, Any]] = {}
 
 
-def both(kind: str) -> tuple[Any, ByteLevelTokenizer]:
+def both(kind: str) -> tuple[Any, BpeTokenizer]:
     """Return the library's tokenizer of a kind, and ours."""
     if kind not in _made:
         token = tokenizers.AddedToken
         added = [token("<br>", normalized=False), token("  ", normalized=True), token("é", normalized=True), "<|im"]
         library = train(kind, TEXTS * 3, 700, added)
         own, why_not = of_json(library.to_str())
-        assert (type(own), why_not) == (ByteLevelTokenizer, "")
+        assert (type(own), why_not) == (BpeTokenizer, "")
         _made[kind] = library, own
     return _made[kind]
 
@@ -55,7 +63,7 @@ def of_library(library: Any, texts: list[str]) -> list[list[int]]:
     return [one.ids for one in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_ids_are_the_librarys(kind: str) -> None:
     library, own = both(kind)
     texts = odd_texts()
@@ -77,26 +85,30 @@ def _check_characters(kind: str, chars: list[str]) -> None:
     assert lists(own, list(texts)) == of_library(library, texts)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_many_characters_alone_and_among_others(kind: str) -> None:
     _check_characters(kind, [c for c in every_character() if c < "\u3400" or _one_in(50, c)])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_every_character_alone_and_among_others(kind: str) -> None:
     _check_characters(kind, every_character())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 @settings(max_examples=examples(60), deadline=None)
-@given(texts=st.lists(st.text(st.sampled_from("".join(TEXTS)) | st.characters(), max_size=40), max_size=4))
+@given(
+    texts=st.lists(
+        st.text(st.sampled_from("".join(TEXTS)) | st.characters(exclude_categories=("Cs",)), max_size=40), max_size=4
+    )
+)
 def test_any_text(kind: str, texts: list[str]) -> None:
     library, own = both(kind)
     assert lists(own, texts) == of_library(library, texts)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "cl100k", "o200k"])
+@pytest.mark.parametrize("kind", ["gpt2", "cl100k", "o200k", "mistral", "gemma"])
 def test_very_long_words_and_many_ids(kind: str) -> None:
     library, own = both(kind)
     chance = random.Random(1)
@@ -117,10 +129,10 @@ def test_the_twin_cuts_as_the_kernel_and_the_library(kind: str) -> None:
     whole = (vocabulary.tokens or {}).get
     texts = [text for text in odd_texts() if "<|" not in text and unicodedata.is_normalized("NFC", text)]
     texts = [text for text in texts if not any(map(char_class_differs, text))]
-    vocabulary.add_prefix_space, name = False, vocabulary.pattern.name
+    vocabulary.prefix, name = Prefix.NONE, vocabulary.pattern.name
     twin = [bpe_twin.encode(text, name, vocabulary.byte_ids, ranks, whole) for text in texts]
     assert len(texts) > 100
-    assert lists(ByteLevelTokenizer(vocabulary), list(texts)) == twin
+    assert lists(BpeTokenizer(vocabulary), list(texts)) == twin
 
 
 def char_class_differs(char: str) -> bool:
@@ -217,6 +229,47 @@ def test_hostile_files_are_not_understood(parts: dict[str, Any], reason: str) ->
     for text in ("", "[]", "{", "[" * 100_000):
         with pytest.raises(NotUnderstood):
             read_json(text)
+
+
+STRIP = {"type": "Strip", "strip_left": True, "strip_right": False}
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"normalizer": STRIP}, r"its normalizer has the steps \['Strip'\]"),
+        ({"normalizer": None, "pre_tokenizer": None}, "its pre-tokenizer is None, not 'Metaspace'"),
+        ({"pre_tokenizer": BYTES}, "byte_fallback, and its pre-tokenizer is 'ByteLevel'"),
+        ({"model__ignore_merges": True}, "has ignore_merges, and its texts are not cut"),
+        ({"model__byte_fallback": False}, "its normalizer is 'Prepend'"),
+        ({"model__merges": [["<0x41>", "a"]]}, "merge 0 is not of two tokens"),
+        ({"model__vocab": {"a": 9, "<0x00>": 8}}, "has the id 0, where|'<0x01>' is no token"),
+    ],
+)
+def test_parts_of_sentencepiece_that_are_not_understood(parts: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NotUnderstood, match=reason):
+        read_json(changed("llama2", **parts))
+
+
+def test_a_merge_of_a_byte_is_not_understood() -> None:
+    parts = json.loads(both("llama2")[0].to_str())
+    vocab = parts["model"]["vocab"]
+    vocab["<0x41>a"] = vocab.pop(next(token for token, i in vocab.items() if i == len(vocab) - 1))
+    text = changed("llama2", model__vocab=vocab, model__merges=[["<0x41>", "a"]])
+    with pytest.raises(NotUnderstood, match="merge 0 is of the token of a byte"):
+        read_json(text)
+
+
+def test_added_tokens_of_normalized_texts_may_be_spelled_with_spaces_or_blanks() -> None:
+    added = [tokenizers.AddedToken(content, normalized=True) for content in ("a b", "<x>", "\u2581q")]
+    library = train("llama2", TEXTS * 3, 500, added)
+    own, why_not = of_json(library.to_str())
+    assert why_not == ""
+    texts = ["a b", " a b", "x a\u2581b", "\u2581a b a b", "<x>", " <x>", "y <x> <x><x>", "q \u2581q  q", "  q"]
+    assert lists(own, list(texts)) == of_library(library, texts)
+    far = tokenizers.AddedToken("a b c d e f g", normalized=True)
+    _, why_not = of_json(train("llama2", TEXTS * 3, 500, [far]).to_str())
+    assert re.search("has 7 blanks", why_not)
 
 
 def test_a_file_on_which_the_library_panics_is_an_error() -> None:

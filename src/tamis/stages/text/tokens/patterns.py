@@ -34,7 +34,7 @@ class Pattern:
     """Rules by which an expression cuts texts; `numbers` encodes them for kernels."""
 
     name: str
-    family: int  # _pretokens.GPT2, CL100K or O200K, which planning need not load
+    family: int  # _pretokens.GPT2, CL100K, O200K or PIECES, which planning need not load
     n_digits: int = 0
     contraction: int = 0  # 0: none, 1: as written, 2: in either case
     slash: bool = False
@@ -59,6 +59,7 @@ PATTERNS = {
     O200K: Pattern("o200k", 2, 3, 2, slash=True),
     TEKKEN: Pattern("Tekken", 2, 1, 0, slash=True),
 }
+PIECES = Pattern("SentencePiece", 3)  # no expression
 DIGITS_AND_GPT2 = Pattern("digits apart, GPT-2", 0, 0, 1, digits_apart=True)
 
 # Files of tiktoken have no expression: their names tell it, and their special tokens.

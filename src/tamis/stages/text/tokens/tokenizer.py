@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from tamis._lazy import np, pa
 from tamis.errors import UsageError, optional
 from tamis.failures import is_memory_failure
 from tamis.stages.text.tokens.char_classes import FEATURE, library_classes, may_not_be_nfc, with_marks
-from tamis.stages.text.tokens.vocabulary import NotUnderstood, Vocabulary, read_json, read_tiktoken
+from tamis.stages.text.tokens.vocabulary import BLANK, NotUnderstood, Prefix, Vocabulary, read_json, read_tiktoken
 
 if TYPE_CHECKING:
     from tamis.kernels.tokens.added_tokens import AddedTokens
@@ -47,16 +48,17 @@ def with_ends(lists: TokenLists, end: int) -> TokenLists:
     return TokenLists(longer, new)
 
 
-class ByteLevelTokenizer:
-    """A byte-level BPE tokenizer, encoded by kernels."""
+class BpeTokenizer:
+    """A BPE tokenizer, encoded by kernels."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         from tamis.kernels.tokens.added_tokens import AddedTokens
-        from tamis.kernels.tokens.byte_bpe import BpeTables
+        from tamis.kernels.tokens.byte_bpe import BpeTables, CharIds
 
         classes, long_s = library_classes()
         self.size = vocabulary.size
-        self._add_prefix_space = vocabulary.add_prefix_space
+        self._prefix = vocabulary.prefix
+        self._blanks = (b" ",) if vocabulary.char_ids is None else (b" ", BLANK.encode())
         self._normalizer: Any = None
         self._not_nfc: CharClasses | None = None
         if vocabulary.nfc:
@@ -70,6 +72,7 @@ class ByteLevelTokenizer:
             np.array(vocabulary.byte_ids, np.int32),
             vocabulary.merges,
             vocabulary.tokens,
+            None if vocabulary.char_ids is None else CharIds.make(vocabulary.char_ids, vocabulary.edges),
         )
         normalized = {self._nfc(content): token for content, token in vocabulary.normalized.items()}
         self._added: list[AddedTokens | None] = [
@@ -102,11 +105,16 @@ class ByteLevelTokenizer:
             segments, rows = raw.find(data, segments)
         if self._not_nfc is not None:
             data, segments = self._normalize(data, segments)
+        is_first = segments.starts == starts[rows]
+        if self._prefix is Prefix.ALWAYS:
+            data, segments = _with_spaces(data, segments, np.ones(rows.size, bool))
         if normalized is not None:
             segments, parts = normalized.find(data, segments)
+            is_first = is_first[parts] & (np.diff(parts, prepend=-1) > 0)
             rows = rows[parts]
-        if self._add_prefix_space:
-            data, segments = _with_spaces(data, segments)
+        if self._prefix in (Prefix.MISSING, Prefix.FIRST):
+            lacks = ~_begin_with(self._blanks, data, segments)
+            data, segments = _with_spaces(data, segments, lacks & is_first if self._prefix is Prefix.FIRST else lacks)
         with self._lock:
             if self._encoder is None:  # of this process: caches are not shared
                 self._encoder = BpeEncoder(self._tables)
@@ -139,13 +147,22 @@ class ByteLevelTokenizer:
         return np.concatenate([data, *texts]), segments._replace(starts=starts, ends=ends)
 
 
-def _with_spaces(data: Array, segments: Segments) -> tuple[Array, Segments]:
-    """Return the same segments with a space in front of those that do not begin with one."""
+def _begin_with(beginnings: Sequence[bytes], data: Array, segments: Segments) -> Array:
+    """Return which segments begin with any of these bytes."""
+    found = np.zeros(segments.starts.size, bool)
+    for beginning in beginnings:
+        are_equal = segments.ends - segments.starts >= len(beginning)
+        for k, byte in enumerate(beginning):
+            are_equal[are_equal] = data[segments.starts[are_equal] + k] == byte
+        found |= are_equal
+    return found
+
+
+def _with_spaces(data: Array, segments: Segments, chosen: Array) -> tuple[Array, Segments]:
+    """Return the same segments with a space in front of the chosen ones that are neither tokens nor empty."""
     from tamis.kernels.records.json_text import copy_spans
 
-    is_text = (segments.token_ids < 0) & (segments.ends > segments.starts)
-    lacks = np.zeros(segments.starts.size, bool)
-    lacks[is_text] = data[segments.starts[is_text]] != 32
+    lacks = chosen & (segments.token_ids < 0) & (segments.ends > segments.starts)
     lengths = segments.ends - segments.starts
     ends = np.cumsum(lengths + lacks)
     starts = ends - lengths
@@ -186,7 +203,7 @@ class CorpusTokenizer:
     """
 
     def __init__(
-        self, encoder: ByteLevelTokenizer | LibraryTokenizer, name: str, ends: dict[str, int], why_not: str = ""
+        self, encoder: BpeTokenizer | LibraryTokenizer, name: str, ends: dict[str, int], why_not: str = ""
     ) -> None:
         self._encoder, self.name, self._special, self.why_not = encoder, name, ends, why_not
         self.end: int | None = ends.get("")
@@ -205,18 +222,18 @@ class CorpusTokenizer:
             raise UsageError(f"tokenizer {self.name}: {content!r} is no special token of it; it has {known}") from None
 
 
-def kernel_of(text: str | bytes) -> ByteLevelTokenizer | None:
+def kernel_of(text: str | bytes) -> BpeTokenizer | None:
     """Return a tokenizer from the contents of a tokenizer.json if kernels can encode its texts, else None."""
     try:
-        return ByteLevelTokenizer(read_json(text))
+        return BpeTokenizer(read_json(text))
     except NotUnderstood:
         return None
 
 
-def of_json(text: str | bytes) -> tuple[ByteLevelTokenizer | LibraryTokenizer, str]:
+def of_json(text: str | bytes) -> tuple[BpeTokenizer | LibraryTokenizer, str]:
     """Return a tokenizer from the contents of a tokenizer.json, and why kernels do not encode its texts, or ""."""
     try:
-        return ByteLevelTokenizer(read_json(text)), ""
+        return BpeTokenizer(read_json(text)), ""
     except NotUnderstood as exc:
         reason = str(exc)
     library = optional("tokenizers", FEATURE, "tokens")
@@ -235,7 +252,7 @@ def load(path: str | os.PathLike[str]) -> CorpusTokenizer:
     if file.suffix == ".tiktoken":
         vocabulary, special = read_tiktoken(str(file))
         end = next((i for name, i in special.items() if name == "<|endoftext|>"), None)
-        return CorpusTokenizer(ByteLevelTokenizer(vocabulary), str(path), special | ({} if end is None else {"": end}))
+        return CorpusTokenizer(BpeTokenizer(vocabulary), str(path), special | ({} if end is None else {"": end}))
     text = file.read_bytes()
     try:
         encoder, reason = of_json(text)

@@ -1,4 +1,6 @@
-"""Reading `tokenizer.json` and `.tiktoken`: byte-level BPE whose every part is understood, or the part that is not.
+"""Reading `tokenizer.json` and `.tiktoken`: BPE whose every part is understood, or the part that is not.
+
+Byte-level BPE, and that of SentencePiece, whose words begin as characters and whose other characters become bytes.
 
 `read_json` and `read_tiktoken` return a `Vocabulary`; `NotUnderstood` names the part that kernels do not reproduce: the
 library encodes texts of such a tokenizer. The files are data from elsewhere: every value is checked before it is used.
@@ -11,13 +13,27 @@ import binascii
 import json
 import os
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.stages.text.tokens.patterns import DIGITS_AND_GPT2, GPT2, PATTERNS, Pattern, tiktoken_file
+from tamis.stages.text.tokens.patterns import DIGITS_AND_GPT2, GPT2, PATTERNS, PIECES, Pattern, tiktoken_file
 
 MAX_ID = 1 << 28  # as of kernels/tokens/byte_bpe.py, which planning must not load
+
+
+_MAX_BLANKS = 6  # of an added token
+BLANK = "\u2581"  # by which SentencePiece spells a space
+
+
+class Prefix(Enum):
+    """Where a space is put in front of a text, or of a part of it between added tokens."""
+
+    NONE = auto()
+    MISSING = auto()  # where it does not begin with one
+    FIRST = auto()  # likewise, at the beginning of a document alone
+    ALWAYS = auto()  # before added tokens are searched that are searched after normalization
 
 
 class NotUnderstood(Exception):
@@ -26,10 +42,12 @@ class NotUnderstood(Exception):
 
 @dataclass
 class Vocabulary:
-    """A byte-level BPE tokenizer, as its file describes it.
+    """A BPE tokenizer, as its file describes it.
 
     merges: (left, right, rank, merged) ids of the pairs. tokens: the bytes of every token, if a word that is a token is
-    taken as it is. raw, normalized: added tokens that are searched before and after normalization.
+    taken as it is. raw, normalized: added tokens that are searched before and after normalization. char_ids: of the
+    characters that words begin as, by code point; None if these are bytes. edges: the bytes on both sides of each
+    merge, where words begin as characters.
     """
 
     pattern: Pattern
@@ -39,7 +57,9 @@ class Vocabulary:
     raw: dict[str, int] = field(default_factory=dict)
     normalized: dict[str, int] = field(default_factory=dict)
     nfc: bool = False
-    add_prefix_space: bool = False
+    prefix: Prefix = Prefix.NONE
+    char_ids: dict[int, int] | None = None
+    edges: set[tuple[int, int]] = field(default_factory=set)
     size: int = 0
     """Ids are below it."""
 
@@ -54,6 +74,10 @@ def read_json(text: str | bytes) -> Vocabulary:
     parts = _mapping(parts, "the file")
     model = _mapping(parts.get("model"), "its model")
     _check_model(model)
+    return _read_pieces(parts, model) if model.get("byte_fallback") else _read_byte_level(parts, model)
+
+
+def _read_byte_level(parts: dict[str, Any], model: dict[str, Any]) -> Vocabulary:
     nfc = _normalizer(parts.get("normalizer"))
     pattern, add_prefix_space = _pre_tokenizer(parts.get("pre_tokenizer"))
     vocab = _vocab(model.get("vocab"))
@@ -62,19 +86,55 @@ def read_json(text: str | bytes) -> Vocabulary:
     missing = next((byte for char, byte in byte_of.items() if char not in vocab), None)
     if missing is not None:
         raise NotUnderstood(f"byte {missing:#04x} is no token")
-    merges = _merges(model.get("merges"), vocab)
     tokens = None
     if model.get("ignore_merges"):
         tokens = {bytes(map(byte_of.__getitem__, t)): i for t, i in vocab.items() if t and byte_of.keys() >= set(t)}
     return Vocabulary(
         pattern=pattern,
         byte_ids=[vocab[char] for char in byte_of],
-        merges=merges,
+        merges=_ids_of_merges(_merges(model.get("merges"), vocab), vocab),
         tokens=tokens,
         raw=raw,
         normalized=normalized,
         nfc=nfc,
-        add_prefix_space=add_prefix_space,
+        prefix=Prefix.MISSING if add_prefix_space else Prefix.NONE,
+        size=1 + max(max(vocab.values()), top),
+    )
+
+
+def _read_pieces(parts: dict[str, Any], model: dict[str, Any]) -> Vocabulary:
+    """Read a BPE of SentencePiece: no words, but blanks instead of spaces, and bytes for unknown characters."""
+    steps = _normalizer_steps(parts.get("normalizer"))
+    prefix, is_split = _blanks(steps, parts.get("pre_tokenizer"))
+    if model.get("ignore_merges"):
+        raise NotUnderstood("its model has ignore_merges, and its texts are not cut into words")
+    vocab = _vocab(model.get("vocab"))
+    raw, normalized, top = _added(parts.get("added_tokens") or [], vocab)
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    missing = next((token for token in (*byte_tokens, BLANK) if token not in vocab), None)
+    if missing is not None:
+        raise NotUnderstood(f"{missing!r} is no token")
+    merges = _merges(model.get("merges"), vocab)
+    if is_split:  # no word has a blank but at its beginning
+        merges = [merge for merge in merges if BLANK not in (merge[0] + merge[1])[1:]]
+    of_byte = next((merge for merge in merges if not {*merge[:2]}.isdisjoint(byte_tokens)), None)
+    if of_byte is not None:
+        raise NotUnderstood(f"merge {of_byte[2]} is of the token of a byte: {of_byte[:2]}")
+    char_ids = {ord(token): i for token, i in vocab.items() if len(token) == 1}
+    if prefix is Prefix.ALWAYS:
+        normalized = {BLANK + content: token for content, token in normalized.items()}
+    if steps:
+        normalized = _spelled_with_blanks(normalized)
+    return Vocabulary(
+        pattern=PIECES,
+        byte_ids=[vocab[token] for token in byte_tokens],
+        merges=_ids_of_merges(merges, vocab),
+        tokens=None,
+        raw=raw,
+        normalized=normalized,
+        prefix=prefix,
+        char_ids=char_ids | {ord(" "): vocab[BLANK]},
+        edges=_edges(merges),
         size=1 + max(max(vocab.values()), top),
     )
 
@@ -97,8 +157,6 @@ def _check_model(model: dict[str, Any]) -> None:
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
             raise NotUnderstood(f"its model has a {name}")
-    if model.get("byte_fallback"):
-        raise NotUnderstood("its model has byte_fallback")
 
 
 def _normalizer(part: Any) -> bool:
@@ -141,6 +199,58 @@ def _pre_tokenizer(part: Any) -> tuple[Pattern, bool]:
     return PATTERNS[expression], False
 
 
+def _normalizer_steps(part: Any) -> list[dict[str, Any]]:
+    if part is None:
+        return []
+    part = _mapping(part, "its normalizer")
+    if part.get("type") != "Sequence":
+        return [part]
+    return [_mapping(one, "a normalizer") for one in _list(part.get("normalizers"), "its normalizers")]
+
+
+def _blanks(steps: list[dict[str, Any]], pre_tokenizer: Any) -> tuple[Prefix, bool]:
+    """Return where blanks are put in front of texts, and whether a blank begins a word."""
+    before = _mapping(pre_tokenizer or {}, "its pre-tokenizer")
+    kind, pattern = before.get("type"), before.get("pattern")
+    if not steps:
+        if kind != "Metaspace":
+            raise NotUnderstood(f"its model has byte_fallback, and its pre-tokenizer is {kind!r}, not 'Metaspace'")
+        schemes = {"always": Prefix.MISSING, "first": Prefix.FIRST, "never": Prefix.NONE}
+        scheme = before.get("prepend_scheme", "always" if before.get("add_prefix_space", True) else "never")
+        if before.get("replacement") != BLANK or scheme not in schemes:
+            raise NotUnderstood(f"its pre-tokenizer replaces spaces by {before.get('replacement')!r}, {scheme!r}")
+        return schemes[scheme], bool(before.get("split", True))
+    replaces = {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}
+    prepends = {"type": "Prepend", "prepend": BLANK}
+    if replaces not in steps or any(step not in (replaces, prepends) for step in steps) or steps.count(prepends) > 1:
+        raise NotUnderstood(f"its normalizer has the steps {[step.get('type') for step in steps]}")
+    if kind is not None and not (kind == "Split" and pattern == {"String": " "}):  # there is no space any more
+        raise NotUnderstood(f"its model has byte_fallback, and its pre-tokenizer is {kind!r}")
+    return (Prefix.ALWAYS if prepends in steps else Prefix.NONE), False
+
+
+def _spelled_with_blanks(contents: dict[str, int]) -> dict[str, int]:
+    """Return added tokens in every spelling that becomes theirs: each blank may be a space."""
+    found: dict[str, int] = {}
+    for content, token in contents.items():
+        parts = content.replace(" ", BLANK).split(BLANK)
+        if len(parts) > _MAX_BLANKS:
+            raise NotUnderstood(f"its added token {content[:80]!r} has {len(parts) - 1} blanks")
+        spellings = parts[:1]
+        for part in parts[1:]:
+            spellings = [spelling + blank + part for spelling in spellings for blank in (" ", BLANK)]
+        found |= dict.fromkeys(spellings, token)
+    return found
+
+
+def _edges(merges: list[tuple[str, str, int]]) -> set[tuple[int, int]]:
+    """Return the bytes on both sides of each merge, of texts in which spaces are blanks already, or not yet."""
+    ends = {(left[-1], right[0]) for left, right, _ in merges}
+    ends |= {(" " if left == BLANK else left, right) for left, right in ends}
+    ends |= {(left, " " if right == BLANK else right) for left, right in ends}
+    return {(left.encode("utf-8", "replace")[-1], right.encode("utf-8", "replace")[0]) for left, right in ends}
+
+
 def _vocab(part: Any) -> dict[str, int]:
     vocab = _mapping(part, "its vocabulary")
     ids = vocab.values()
@@ -149,15 +259,23 @@ def _vocab(part: Any) -> dict[str, int]:
     return vocab
 
 
-def _merges(part: Any, vocab: dict[str, int]) -> Any:
-    rows: list[tuple[int, int, int, int]] = []
+def _merges(part: Any, vocab: dict[str, int]) -> list[tuple[str, str, int]]:
+    """Return the two halves and the rank of each merge."""
+    found: list[tuple[str, str, int]] = []
     for rank, pair in enumerate(_list(part, "its merges")):
         halves = pair.split(" ") if isinstance(pair, str) else pair
         try:
             left, right = halves
-            rows.append((vocab[left], vocab[right], rank, vocab[left + right]))
+            if not (left and right and {left, right, left + right} <= vocab.keys()):
+                raise KeyError
         except (TypeError, ValueError, KeyError):
             raise NotUnderstood(f"merge {rank} is not of two tokens that make a third: {str(pair)[:80]!r}") from None
+        found.append((left, right, rank))
+    return found
+
+
+def _ids_of_merges(merges: list[tuple[str, str, int]], vocab: dict[str, int]) -> Any:
+    rows = [(vocab[left], vocab[right], rank, vocab[left + right]) for left, right, rank in merges]
     return np.array(rows, np.int64).reshape(-1, 4)
 
 

@@ -22,7 +22,7 @@ from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.io.writer.utils import batched
 from tamis.stages.text.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
-from tamis.stages.text.tokens.tokenizer import ByteLevelTokenizer, TokenLists
+from tamis.stages.text.tokens.tokenizer import BpeTokenizer, TokenLists
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")
@@ -56,7 +56,7 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"{self.name}: local_files_only cannot be passed in transformers_init_kwargs")
         self._token = None if hf_token is None else Secret(hf_token)
         self._tokenizer: Any = None
-        self._known: ByteLevelTokenizer | None = None
+        self._known: BpeTokenizer | None = None
         self._is_compared = False
 
     def model_files(self) -> str:
@@ -112,7 +112,7 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             )
         return int(self.tokenizer.eos_token_id)
 
-    def _kernel(self) -> ByteLevelTokenizer | None:
+    def _kernel(self) -> BpeTokenizer | None:
         """Return kernels that encode as the tokenizer does, if it is one of the library that they know."""
         if not self._is_compared:
             self._is_compared = True
