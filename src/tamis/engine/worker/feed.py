@@ -28,8 +28,10 @@ from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader
 from tamis.formats.record_frames import RecordFrame
 from tamis.formats.registry import record_format, table_format
+from tamis.memory.release import reusing_large_blocks
 from tamis.stores.opening import state_of_open
 
+_WRITE_BYTES = 1 << 18
 _ROW_BATCH_BYTES = 8 << 20
 Send = Callable[[UnitMessage], None]
 Wait = Callable[[], int]  # blocks until the next block is wanted; returns its size (0: as before)
@@ -93,15 +95,17 @@ def _feed_records(scan: RecordScan, unit: Unit, prefix: str, contents: Contents,
     piece, ranges = unit.pieces[0], [(p.start, p.end) for p in unit.pieces]
     block = _FrameBlocks(piece, prefix, scan, emit)
     position = 0
-    for frame in scan:
-        while ranges and position >= ranges[0][1]:
-            block.close()
-            ranges.pop(0)
-        if ranges and position >= ranges[0][0]:
-            block.add(position, frame, unit.block_bytes)
-        position += frame.n_bytes
-        if not ranges:
-            break
+    with reusing_large_blocks():
+        for frame in scan:
+            while ranges and position >= ranges[0][1]:
+                block.close()
+                ranges.pop(0)
+            n_bytes = frame.n_bytes
+            if ranges and position >= ranges[0][0]:
+                block.add(position, frame, n_bytes, unit.block_bytes)
+            position += n_bytes
+            if not ranges:
+                break
     block.close()
     if ranges and ranges[-1][1] == TO_END:
         contents.covered.append((piece.file, position, position, True))
@@ -115,22 +119,32 @@ class _FrameBlocks:
         self._n_files = self._first = 0
         self._path = ""
         self._sink: BlockWriter | None = None
+        self._waiting: list[bytes] = []
+        self._n_waiting = 0
 
-    def add(self, position: int, frame: RecordFrame, block_bytes: int) -> None:
-        if self._sink is not None and self._sink.n_bytes + frame.n_bytes > block_bytes:
+    def add(self, position: int, frame: RecordFrame, n_bytes: int, block_bytes: int) -> None:
+        if self._sink is not None and self._sink.n_bytes + self._n_waiting + n_bytes > block_bytes:
             self.close()
         if self._sink is None:
             self._path, self._first = f"{self._prefix}.{self._n_files}.block", position
             self._n_files += 1
             self._sink = BlockWriter(self._path)
-        for part in frame.pack():
-            self._sink.write(part)
+        self._waiting += frame.pack()
+        self._n_waiting += n_bytes
+        if self._n_waiting >= _WRITE_BYTES:
+            self._write(self._sink)
+
+    def _write(self, sink: BlockWriter) -> None:
+        """Write the frames that wait; few and large writes cost less than one for each frame."""
+        sink.write(b"".join(self._waiting))
+        self._waiting, self._n_waiting = [], 0
 
     def close(self) -> None:
         """Hand out what was written."""
         sink, piece = self._sink, self._piece
         if sink is None:
             return
+        self._write(sink)
         sink.close()
         self._sink = None
         end = self._first + sink.n_bytes

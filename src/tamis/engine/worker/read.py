@@ -37,6 +37,7 @@ from tamis.formats.registry import line_format, record_format, table_format
 from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock, row_bytes
 from tamis.formats.table_files import bad_text_rows
+from tamis.memory.release import reusing_large_blocks
 from tamis.stores import opening as stores
 from tamis.stores.reading import retry_if_damaged
 from tamis.stores.urls import is_remote
@@ -424,7 +425,8 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         positions += [position for position, _ in frames]
         records = record_format(piece.input_path)
         assert records is not None
-        decoded = records.decode(_consumed(frames), piece.input_path, limits.max_record_bytes)
+        with reusing_large_blocks():
+            decoded = records.decode(_consumed(frames), piece.input_path, limits.max_record_bytes)
         contents.bad += [bad_frame(piece, frame) for _, frame in decoded.bad]
         for reason, n in decoded.skipped.items():
             contents.skipped[reason] = contents.skipped.get(reason, 0) + n

@@ -9,11 +9,11 @@ max_record. Memory: of one record, its block, its decoded body, and its text.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tamis.errors import FormatError
@@ -87,16 +87,36 @@ class WarcScan:
         if record.block is None:
             reason = f"larger than max_record ({self._max_record_bytes:,} bytes): {record.url[:200]}"
             return RecordFrame(FrameKind.REFUSED, record.offset, record.n_bytes, reason.encode("utf-8", "replace"))
-        about = {
-            "kind": kind,
-            "url": record.url[:_MAX_URL],
-            "id": record.record_id[:200],
-            "date": record.headers.get("warc-date", "")[:40],
-            "type": record.headers.get("content-type", "")[:400],
-            "truncated": record.headers.get("warc-truncated", "")[:40],
-            "resynchronised": record.resynchronised,
-        }
-        return RecordFrame(FrameKind.DOCUMENT, record.offset, record.n_bytes, json.dumps(about).encode(), record.block)
+        headers = record.headers
+        about = About(
+            kind,
+            record.url[:_MAX_URL],
+            record.record_id[:200],
+            headers.get("warc-date", "")[:40],
+            headers.get("content-type", "")[:400],
+            headers.get("warc-truncated", "")[:40],
+            "after damage" if record.resynchronised else "",
+        )
+        return RecordFrame(FrameKind.DOCUMENT, record.offset, record.n_bytes, about.pack(), record.block)
+
+
+class About(NamedTuple):
+    """The headers of a record that become columns. None has a line feed in it, as each was in one line."""
+
+    kind: str
+    url: str
+    record_id: str
+    date: str
+    content_type: str
+    truncated: str
+    damage: str
+
+    def pack(self) -> bytes:
+        return "\n".join(self).encode("utf-8", "replace")
+
+    @classmethod
+    def unpack(cls, data: bytes) -> About:
+        return cls(*data.decode().split("\n"))
 
 
 def _codec(raw: BinaryIO, name: str | None) -> str | Codec | None:
@@ -142,20 +162,22 @@ def decode(frames: Iterable[tuple[int, RecordFrame]], path: str, max_record_byte
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return a column; texts are valid UTF-8 already and are not decoded for it."""
-    if values and isinstance(values[0], bytes):
-        return pa.array(values, pa.large_binary()).view(kind)
-    return pa.array(values, kind)
+    if not values or not isinstance(values[0], bytes):
+        return pa.array(values, kind)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    return pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(offsets), pa.py_buffer(b"".join(values)))
 
 
 def _document(frame: RecordFrame, source: str, max_record_bytes: int) -> tuple[Any, ...] | str | RecordFrame:
     """Return the columns of a record, the reason to skip it, or the frame that refuses it."""
-    about = json.loads(frame.about)
-    status, declared, body = None, about["type"], frame.body
-    if about["kind"] == "response":
+    about = About.unpack(frame.about)
+    status, declared, body = None, about.content_type, frame.body
+    if about.kind == "response":
         try:
             status, headers, body = http_body(frame.body, max_record_bytes)
         except BodyTooLarge as exc:
-            reason = f"{exc}: {about['url'][:200]}"
+            reason = f"{exc}: {about.url[:200]}"
             return RecordFrame(FrameKind.REFUSED, frame.offset, frame.length, reason.encode("utf-8", "replace"))
         except UnknownEncoding:
             return ENCODED
@@ -172,11 +194,11 @@ def _document(frame: RecordFrame, source: str, max_record_bytes: int) -> tuple[A
     if text is None or (not media and b"\0" in text.utf8):
         return NOT_READABLE
     if len(text.utf8) > max_record_bytes:
-        reason = f"{BodyTooLarge(max_record_bytes)}: {about['url'][:200]}"
+        reason = f"{BodyTooLarge(max_record_bytes)}: {about.url[:200]}"
         return RecordFrame(FrameKind.REFUSED, frame.offset, frame.length, reason.encode("utf-8", "replace"))
-    flaws = [f"truncated: {about['truncated']}"] if about["truncated"] else []
-    flaws += ["after damage"] if about["resynchronised"] else []
-    names = (about["url"], about["id"], source, frame.offset, about["date"], status)
+    flaws = [f"truncated: {about.truncated}"] if about.truncated else []
+    flaws += [about.damage] if about.damage else []
+    names = (about.url, about.record_id, source, frame.offset, about.date, status)
     return (*names, media or None, text.charset, ", ".join(flaws) or None, text.utf8)
 
 

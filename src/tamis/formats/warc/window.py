@@ -23,7 +23,7 @@ _MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this i
 
 
 class Window:
-    """DecodedText bytes of a file from the present position on, as far as requested, with the beginnings of members."""
+    """Decoded bytes of a file from the present position on, as far as requested, with the beginnings of members."""
 
     def __init__(self, raw: BinaryIO, codec: str | Codec | None, offset: int) -> None:
         self._raw, self._codec = raw, codec
@@ -45,7 +45,7 @@ class Window:
 
     @property
     def position(self) -> int:
-        """DecodedText bytes before the present one, since the file was entered."""
+        """Decoded bytes before the present one, since the file was entered."""
         return self._buffer_position + self._cursor
 
     @property
@@ -122,7 +122,16 @@ class Window:
             n_bytes -= step
         return not n_bytes
 
+    def whole_member(self) -> int:
+        """Return the length of the member that begins here, 0 unless all of it is ahead, and the next begins."""
+        self._settle()
+        here = self._buffer_position + self._cursor
+        if len(self._members) < 2 or self._members[0][0] != here:
+            return 0
+        return self._members[1][0] - here
+
     def pass_line_ends(self) -> None:
+        """Move to the first byte that is no line end, reading as far as that takes."""
         while self.fill(1) and self._buffer[self._cursor] in b"\r\n":
             match = _LINE_ENDS.match(self._buffer, self._cursor)
             assert match is not None

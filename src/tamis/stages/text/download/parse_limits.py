@@ -16,12 +16,13 @@ import re
 import resource
 import signal
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tamis._lazy import np
 from tamis.failures import is_memory_failure
@@ -284,51 +285,86 @@ class _TooLong(BaseException):
     """Not an Exception: parsers catch those."""
 
 
-def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, n_tags: int) -> T:
-    """Return what `parse` returns (strings and lists, as JSON has them).
+class CpuGuard:
+    """Bounds the CPU seconds of calls of a parser, one after the other, inside a `with`.
 
-    ParserFailed for what it raises in another process; ParseRefused where it takes too many CPU seconds, twice, or its
-    process crashes.
+    One timer serves all calls: it ticks several times in the allowed seconds, and its handler stops a call that had
+    them. In a thread, where no signals come, calls of Python are not bounded.
     """
-    if limits.cpu_s is None:
-        return parse()
-    is_large = n_chars > limits.alone_chars or n_tags > limits.alone_tags
-    for alone in (is_large, True):
+
+    def __init__(self, limits: ParseLimits) -> None:
+        self._limits = limits
+        self._is_on = False
+        self._began_s: float | None = None  # of the present call
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        if self._limits.cpu_s is not None and threading.current_thread() is threading.main_thread():
+            tick_s = min(1.0, self._limits.cpu_s / 4)
+            self._is_on, self._before = True, signal.signal(signal.SIGVTALRM, self._stop)
+            signal.setitimer(signal.ITIMER_VIRTUAL, tick_s, tick_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_on:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+            signal.signal(signal.SIGVTALRM, self._before)
+            self._is_on = False
+
+    def call(self, parse: Callable[[], T], n_chars: int, n_tags: int) -> T:
+        """Return what `parse` returns (strings and lists, as JSON has them).
+
+        ParserFailed for what it raises in another process; ParseRefused where it takes too many CPU seconds, twice, or
+        its process crashes.
+        """
+        limits = self._limits
+        if limits.cpu_s is None:
+            return parse()
+        is_large = n_chars > limits.alone_chars or n_tags > limits.alone_tags
+        for alone in (is_large, True):
+            try:
+                return self._in_child(parse, limits.cpu_s) if alone else self._here(parse)
+            except _TooLong:
+                continue
+        raise ParseRefused(
+            f"time_limit: parsing it took more than {limits.cpu_s:g} CPU seconds, twice; whether it does depends on "
+            "the machine"
+        )
+
+    def _here(self, parse: Callable[[], T]) -> T:
+        """Call `parse` in this process; _TooLong where it takes too long in Python."""
+        self._began_s = time.process_time()
         try:
-            return _in_child(parse, limits.cpu_s) if alone else _interrupted(parse, limits.cpu_s)
-        except _TooLong:
-            continue
-    raise ParseRefused(
-        f"time_limit: parsing it took more than {limits.cpu_s:g} CPU seconds, twice; whether it does depends on the "
-        "machine"
-    )
+            return parse()
+        finally:
+            self._began_s = None
+
+    def _stop(self, *_: object) -> None:
+        """Stop a call that took too long, at every tick again: a parser may catch the exception."""
+        assert self._limits.cpu_s is not None
+        if self._began_s is not None and time.process_time() - self._began_s >= self._limits.cpu_s:
+            raise _TooLong
+
+    def _in_child(self, parse: Callable[[], T], cpu_s: float) -> T:
+        """Call `parse` in a forked process, or here where none can be had."""
+        try:
+            return _in_child(parse, cpu_s)
+        except _NoProcess:
+            return self._here(parse)
 
 
-def _interrupted(parse: Callable[[], T], cpu_s: float) -> T:
-    """Call `parse` in this process; _TooLong where it takes too long in Python.
+class _NoProcess(Exception):
+    """No memory for another process inside the cap, or too many processes."""
 
-    Not bounded in a thread, where no signals come.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return parse()
 
-    def stop(*_: Any) -> None:
-        raise _TooLong
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s, 1.0)  # again every second: a parser may catch the exception
-    try:
-        return parse()
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        signal.signal(signal.SIGVTALRM, before)
+def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, n_tags: int) -> T:
+    """Call a parser once, as `CpuGuard.call` does."""
+    with CpuGuard(limits) as guard:
+        return guard.call(parse, n_chars, n_tags)
 
 
 def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
-    """Call `parse` in a forked process, which the kernel ends after so many CPU seconds.
-
-    Here, where none can be had.
-    """
+    """Call `parse` in a forked process, which the kernel ends after so many CPU seconds."""
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb", buffering=0) as answer:
         try:
@@ -337,9 +373,9 @@ def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
             ):  # of threads, which this process may have: the child uses none of what they may lock
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
-        except OSError:  # no memory for it inside the cap, or too many processes
+        except OSError as exc:
             os.close(write_fd)
-            return _interrupted(parse, cpu_s)
+            raise _NoProcess from exc
         if pid == 0:
             _work(parse, cpu_s, write_fd)
         os.close(write_fd)

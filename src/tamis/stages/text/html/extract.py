@@ -22,11 +22,11 @@ from tamis.sizes import parse_size
 from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.text.download.parse_limits import (
     HTML_LIMITS,
+    CpuGuard,
     ParseLimits,
     ParseRefused,
     check_html,
     error_name,
-    within_cpu_limit,
 )
 from tamis.stages.text.html.extractors import ByAlgorithm, Extract, JusText, Resiliparse, extractor_of, load_library
 from tamis.stages.text.html.text_cache import CachedDrop, TextCache
@@ -105,13 +105,13 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
         known = cache.load(batch) if cache is not None else {}
         contents, types, urls = (batch.texts(f) for f in (self.content_field, self.type_field, self.url_field))
         began_s = time.process_time()
-        with reusing_large_blocks():
+        with reusing_large_blocks(), CpuGuard(self._limits) as guard:
             for i in pages.tolist():
                 if i in known:
                     outcome.put(i, known[i])
                     continue
                 try:
-                    outcome.put(i, self._text(contents[i].as_buffer().to_pybytes(), types[i].as_py()))
+                    outcome.put(i, self._text(contents[i].as_buffer().to_pybytes(), types[i].as_py(), guard))
                 except ParseRefused as exc:
                     outcome.refuse(i, f"page {urls[i].as_py()!r} is not parsed: {exc}")
         if cache is not None:
@@ -126,7 +126,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
             result = result.drop_columns([self.content_field])
         return result.filter(outcome.stays)
 
-    def _text(self, content: bytes, media: str | None) -> str | CachedDrop:
+    def _text(self, content: bytes, media: str | None, guard: CpuGuard) -> str | CachedDrop:
         """Return the text of a page, or the rule that drops it; raises ParseRefused for one beyond the limits."""
         media = media or ""
         if media not in _MARKUP and not (media in _UNSURE and _LOOKS_LIKE_HTML.search(content, 0, _LOOK_BYTES)):
@@ -138,7 +138,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise ParseRefused(f"it has {n_bytes:,} bytes, more than {self._limits.max_bytes:,}")
         n_tags = check_html(content, self._limits)
         try:
-            text = within_cpu_limit(lambda: self._call(content), self._limits, n_bytes, n_tags)
+            text = guard.call(lambda: self._call(content), n_bytes, n_tags)
         except ParseRefused:
             raise
         except Exception as exc:  # parsers raise what they like on pages that no browser would show
