@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tamis.memory import meter
+from tamis.stores.run_locations import run_dir_of
 from tests.support.bounded import clear_up, descendants
 
 LIMIT_S = 400.0
@@ -76,7 +77,7 @@ def run(rules: str, executor: str, source: Path, folder: Path, memory: str) -> S
 
 
 def documents_and_content(output: Path) -> tuple[int, str]:
-    manifest = json.loads((output / "_tamis" / "manifest.json").read_text())
+    manifest = json.loads(Path(run_dir_of(output), "manifest.json").read_text())
     return manifest["ledger"]["records"][0], manifest["content_hash"]
 
 

@@ -23,6 +23,7 @@ import data
 import figures
 from figures import ROWS, note, table
 from measuring import TAMIS, measure
+from tamis.stores.run_locations import run_dir_of
 
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "curate"
 MEMORY = "512MB"
@@ -126,7 +127,7 @@ def apart(source: Path) -> tuple[dict[str, float], str]:
         if here != source:
             shutil.rmtree(here)
         here = target
-    return total, str(json.loads((here / "_tamis" / "manifest.json").read_text())["content_hash"])
+    return total, str(json.loads(Path(run_dir_of(here), "manifest.json").read_text())["content_hash"])
 
 
 def _cpu_of(measured: Any) -> float:

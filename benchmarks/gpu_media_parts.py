@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from gpu_parts.end_to_end import from_database
+from tamis.stores.run_locations import run_dir_of
 
 try:
     import cloudpickle  # noqa: F401
@@ -242,7 +243,7 @@ def _run_charts(folder: Path, given: argparse.Namespace, filters: list[Any]) -> 
             Pipeline("images", stages=stages),
             n // n_tars * n_tars,
             lambda: [(p.stat().st_mtime, pq.ParquetFile(p).metadata.num_rows) for p in out.glob("*.parquet")],
-            out / "_tamis",
+            Path(run_dir_of(out)),
         ),
         "on_gpu": bool(count_gpus()),
         "batch": stages[1].model_inference_batch_size,
@@ -476,7 +477,7 @@ def _run_videos(folder: Path, videos: Path, n_videos: int, seconds: float) -> di
         Pipeline("videos", stages=stages),
         n_videos,
         lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")],
-        out / "_tamis",
+        Path(run_dir_of(out)),
     )
     last = max((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
     first = min((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)

@@ -28,6 +28,7 @@ import data
 from figures import ROWS, note, run_parts, table, write_page
 from measuring import TAMIS, measure
 from tamis.memory import meter
+from tamis.stores.run_locations import run_dir_of
 
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "observe"
 PORT = 18787
@@ -79,9 +80,9 @@ def job(source: Path, *more: str, pss_interval_s: float = 0.1) -> tuple[dict[str
     shutil.rmtree(OUT, ignore_errors=True)
     os.sync()  # what the run before left to be written is not the burden of this one
     recipe = ["run", "gopher", "--set", f"input={source}", "--set", f"output={OUT}"]
-    return measure(
-        [TAMIS, *recipe, "--memory", "512MB", "--json", *more], pss_interval_s=pss_interval_s
-    ), OUT / "_tamis" / "run.sqlite"
+    return measure([TAMIS, *recipe, "--memory", "512MB", "--json", *more], pss_interval_s=pss_interval_s), Path(
+        run_dir_of(OUT), "run.sqlite"
+    )
 
 
 def cost(quick: bool) -> None:

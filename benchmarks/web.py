@@ -28,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from figures import ROWS, exit_code, note, table, write_page
 from measuring import TAMIS, measure
+from tamis.stores.run_locations import run_dir_of
 
 BUDGET, BUDGET_MB = "512MB", 512
 HTML = ("/usr/share/doc", "/usr/lib/python3/dist-packages", "/usr/share/gtk-doc")
@@ -166,8 +167,9 @@ def kills(folder: Path, roots: list[str], n_kills: int) -> None:
     shutil.rmtree(output, ignore_errors=True)
     command = [TAMIS, "run", str(recipe(folder, source, output, "resiliparse")), "--memory", BUDGET, "--json"]
     while n_done < n_kills:
-        if (output / "_tamis" / "manifest.json").exists():
-            shutil.rmtree(output)
+        if Path(run_dir_of(output), "manifest.json").exists():
+            shutil.rmtree(run_dir_of(output))
+            shutil.rmtree(output, ignore_errors=True)
         size = rng.choice(["1MB", "2MB", "4MB", "8MB"])
         with open(os.devnull, "wb") as null:
             job = subprocess.Popen([*command, "--blocksize", size], stdout=null, stderr=null, start_new_session=True)

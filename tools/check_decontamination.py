@@ -212,12 +212,19 @@ def output_files(output: Path) -> Iterable[Path]:
     return sorted(p for p in output.rglob("*") if "_tamis" not in p.parts and p.name.lower().endswith(endings))
 
 
+def run_dirs(output: Path) -> list[Path]:
+    """Return where the run directory of an output may be: inside, or next to it."""
+    return [output / "_tamis", output.resolve().with_name(f"{output.resolve().name}.tamis")]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("output", type=Path, help="the folder that a decontamination wrote")
-    parser.add_argument("--certificate", type=Path, help="default: the one in OUTPUT/_tamis/duplicates")
+    parser.add_argument("--certificate", type=Path, help="default: the one that the run of OUTPUT left")
     options = parser.parse_args()
-    found = sorted((options.output / "_tamis" / "duplicates").glob("*decontamination.json"))
+    found = sorted(
+        path for folder in run_dirs(options.output) for path in (folder / "duplicates").glob("*decontamination.json")
+    )
     path = options.certificate or (found[0] if found else None)
     if path is None:
         print(f"{options.output} has no certificate; give --certificate", file=sys.stderr)

@@ -27,6 +27,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -446,7 +447,9 @@ def contents(output: Path) -> dict[str, str]:
             digest.update(record.encode("utf-8", "surrogatepass") + b"\n")
     found = {name: digest.hexdigest() for name, digest in digests.items()}
     quarantined = []
-    for path in output.glob("_tamis/quarantine/*.jsonl"):
+    for path in chain(
+        output.glob("_tamis/quarantine/*.jsonl"), output.parent.glob(f"{output.name}.tamis/quarantine/*.jsonl")
+    ):
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             quarantined.append((os.path.basename(entry["file"]), entry["offset"], entry["n"], entry.get("raw", "")))

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tamis.stores.run_locations import run_dir_of
+
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs/images"
 TAMIS = [str(Path(sys.executable).with_name("tamis"))]
@@ -371,7 +373,9 @@ class Studio:
         result = self.images() if name == "images" else self.demo() / "demo-output/result"
         if name != "dashboard":
             with Browser() as browser:
-                browser.picture((result / "_tamis/report.html").as_uri(), target, heading=heading, height=height)
+                browser.picture(
+                    Path(run_dir_of(result), "report.html").absolute().as_uri(), target, heading=heading, height=height
+                )
             return
         command = ["tamis", "dashboard", str(result), "--port", "0", "--no-open"]
         with subprocess.Popen(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_parts.jobs import Job
+from tamis.stores.run_locations import run_dir_of
 
 
 def run(job: Job, models: Path, source: Path, output: Path, workers_per_gpu: int | None = None) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def run(job: Job, models: Path, source: Path, output: Path, workers_per_gpu: int
     )
     result = pipeline.execute(memory=job.memory)
     seconds = time.perf_counter() - began
-    log = output / "_tamis" / "worker.log"
+    log = Path(run_dir_of(output), "worker.log")
     if log.exists() and (said := log.read_text(errors="replace").strip()):
         print(f"worker.log of {job.name} ends:\n{said[-1500:]}", flush=True)
     return {
@@ -46,7 +47,7 @@ def run(job: Job, models: Path, source: Path, output: Path, workers_per_gpu: int
         "host_peak_gb": round(result.peak_bytes / 1e9, 2),
         "budget": job.memory,
         "quarantined": result.ledger.quarantined.n,
-        **from_database(output / "_tamis"),
+        **from_database(Path(run_dir_of(output))),
     }
 
 

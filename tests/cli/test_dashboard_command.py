@@ -79,7 +79,7 @@ def test_a_token_is_made_up_where_others_can_reach_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["dashboard", "."], "error: . holds no run of Tamis (no _tamis in it); give the output folder of a run\n"),
+        (["dashboard", "."], "error: . holds no run of Tamis; give the output folder of a run\n"),
         (["dashboard", "out", "--token", "a b"], "error: --token: expected 8 to 256 letters, digits, - and _\n"),
         (
             ["dashboard", "out", "--host", "192.0.2.1", "--token", "12345678"],

@@ -37,7 +37,7 @@ from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.curation.small_corpus import MEMORY, write
 from tests.support.made_documents import text
-from tests.support.run_dirs import run_dir_path
+from tests.support.run_dirs import data_names, run_dir_path
 
 N = 120
 
@@ -76,9 +76,9 @@ def packed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_document_is_in_one_split_and_files_have_the_asked_size(packed: Path, source: Path) -> None:
-    names = sorted(p.name for p in packed.iterdir())
+    names = data_names(packed)
     shards = [n for n in names if n.startswith("train-")]
-    assert names == ["README.md", "_tamis", *shards, *(n for n in names if n.startswith("validation-"))]
+    assert names == ["README.md", *shards, *(n for n in names if n.startswith("validation-"))]
     assert shards == [f"train-{i:05d}-of-{len(shards):05d}.jsonl.zst" for i in range(len(shards))]
     sizes = [sum(len(line) + 1 for line in lines(packed / n)) for n in shards]
     assert all(8_000 < size <= 10_000 for size in sizes[:-1])

@@ -183,7 +183,7 @@ def test_the_third_death_in_setup_ends_the_run_with_the_reason(tmp_path: Path) -
         TamisError, match=r"stage 'see \(its setup\)' ended 3 workers in a row: the worker process died: .*7"
     ):
         run(tmp_path, [DiesInSetup(0.0)])
-    assert not list((tmp_path / "out").glob("_tamis/quarantine/*"))
+    assert not list(run_dir_path(tmp_path / "out").glob("quarantine/*"))
 
 
 class Together(ProcessingStage[Any, Any]):

@@ -29,7 +29,7 @@ from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
-from tests.support.run_dirs import run_dir_path
+from tests.support.run_dirs import data_names, run_dir_path
 
 FORMATS: dict[str, Any] = {
     "jsonl": JsonlWriter,
@@ -112,7 +112,7 @@ def run(folder: Path, out: Path, extension: str, **settings: Any) -> Pipeline:
 
 
 def outputs(out: Path) -> list[Path]:
-    return sorted(p for p in out.iterdir() if p.name != "_tamis")
+    return [out / name for name in data_names(out)]
 
 
 def texts_of(path: Path) -> list[str]:

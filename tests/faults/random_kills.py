@@ -211,7 +211,7 @@ def contents(output: Path) -> Counter[str]:
     found = Counter[str]()
     for path in sorted(p for p in output.rglob("*") if p.is_file()):
         where = path.relative_to(output)
-        if where.parts[0] == "_tamis" or path.name == "README.md":
+        if path.is_relative_to(run_dir_path(output)) or path.name == "README.md":
             continue
         group = f"{where.parent}/{path.name.partition('-')[0]}"
         if path.suffix == ".parquet":

@@ -57,11 +57,15 @@ def test_passes_under_the_scratch_folder_of_the_workflow(tmp_path: Path) -> None
         )
 
 
+def keys_of(run_dir: Path, group: int) -> Path:
+    return run_dir_path(run_dir_path(run_dir / "curation" / str(group)) / "dedup" / "keys-0")
+
+
 def test_the_pass_of_a_curation(tmp_path: Path) -> None:
     run_dir = run_dir_path(tmp_path / "out")
-    dated(make_run(run_dir / "curation/0/_tamis/dedup/keys-0/_tamis", seconds=1), 1000)
+    dated(make_run(keys_of(run_dir, 0), seconds=1), 1000)
     assert find_run(str(tmp_path / "out")) == run_dir
-    second = dated(make_run(run_dir / "curation/1/_tamis/dedup/keys-0/_tamis", seconds=1), 2000)
+    second = dated(make_run(keys_of(run_dir, 1), seconds=1), 2000)
     assert find_shown_run(run_dir).run_dir == second
     dated(make_run(run_dir, seconds=1), 3000)
     assert find_shown_run(run_dir).run_dir == run_dir

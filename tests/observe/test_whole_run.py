@@ -168,4 +168,4 @@ def test_a_resumed_run_counts_all_of_its_sessions(kind: str, tmp_path: Path) -> 
 
 
 def has_commits(output: Path) -> bool:
-    return any(log.stat().st_size for log in output.glob("_tamis/**/commit.log"))
+    return any(log.stat().st_size for log in run_dir_path(output).rglob("commit.log"))

@@ -66,7 +66,7 @@ def far(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def content(output: str | Path) -> str:
-    return str(json.loads(Path(output, "_tamis", "manifest.json").read_text())["content_hash"])
+    return str(json.loads((run_dir_path(output) / "manifest.json").read_text())["content_hash"])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_deduplication_by_command(kind: str, data: str, bucket: str, s3: Any) 
     assert about["scratch_bytes"] > 10_000
     assert content(f"{data}-there") == content(f"{data}-here")
     assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)
-    assert not Path(f"{data}-there", "_tamis", "dedup").exists()
+    assert not (run_dir_path(f"{data}-there") / "dedup").exists()
 
 
 @pytest.mark.slow
@@ -262,13 +262,13 @@ def test_what_a_killed_run_left_goes_with_fresh_and_no_run_begins_that_could_not
     run(f"{data}-out")
     left = f"tmp/tamis-{'0' * 16}"
     s3.put_object(Bucket=bucket, Key=f"{left}/u1.1.arrow", Body=b"x")
-    Path(f"{data}-out", "_tamis", "scratch.json").write_text(json.dumps({"far": f"s3://{bucket}/{left}"}))
+    (run_dir_path(f"{data}-out") / "scratch.json").write_text(json.dumps({"far": f"s3://{bucket}/{left}"}))
     run(f"{data}-out", fresh=True)
     assert keys(s3, bucket) == []
     other = f"tmp/tamis-dedup-{'1' * 16}"  # of a deduplication in a curation whose recipe was changed since
     s3.put_object(Bucket=bucket, Key=f"{other}/keys-0/a.arrow", Body=b"x")
-    Path(f"{data}-out", "_tamis", "curation", "1", "_tamis").mkdir(parents=True)
-    pointer = Path(f"{data}-out", "_tamis", "curation", "1", "_tamis", "work.json")
+    pointer = run_dir_path(run_dir_path(f"{data}-out") / "curation" / "1") / "work.json"
+    pointer.parent.mkdir(parents=True)
     pointer.write_text(json.dumps({"far": f"s3://{bucket}/{other}"}))
     RemoveExactDuplicates(output_path=f"{data}-out", input_path=data).run(
         InProcessExecutor(), progress=False, fresh=True

@@ -30,8 +30,8 @@ def test_scratch_goes_with_that_of_the_runs_whose_directories_lie_in_it(tmp_path
     work = make(tmp_path / "scratch" / f"tamis-dedup-{'a' * 16}")
     blocks = make(tmp_path / "scratch" / f"tamis-{'b' * 16}")
     tell(run_dir_path(work / "keys-0"), "scratch.json", path=blocks)
-    told = tell(run_dir_path(tmp_path / "out") / "curation" / "0" / "_tamis", "work.json", path=work)
-    assert remove_referenced_below(str(tmp_path / "out"))
+    told = tell(run_dir_path(run_dir_path(tmp_path / "out") / "curation" / "0"), "work.json", path=work)
+    assert remove_referenced_below(str(run_dir_path(tmp_path / "out")))
     assert not list((tmp_path / "scratch").iterdir())
     assert not told.exists()
 

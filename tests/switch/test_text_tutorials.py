@@ -38,12 +38,13 @@ from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task  # noqa: E
 from tamis.utils.file_utils import get_all_file_paths_under  # noqa: E402
 from tamis.utils.split_large_files import split_jsonl_file_by_size  # noqa: E402
 from tests.stages.text.models import small_models as small  # noqa: E402
+from tests.support.run_dirs import run_dir_path  # noqa: E402
 
 RUN: dict[str, Any] = {"memory": "2GB", "progress": False}
 
 
 def lines(folder: Path | str) -> list[dict[str, Any]]:
-    paths = [p for p in sorted(Path(folder).rglob("*.jsonl")) if "_tamis" not in p.parts]
+    paths = [p for p in sorted(Path(folder).rglob("*.jsonl")) if not p.is_relative_to(run_dir_path(folder))]
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 

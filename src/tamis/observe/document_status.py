@@ -23,6 +23,7 @@ from tamis.observe.commits import Commit, commits_at, covers, steps_of
 from tamis.observe.quarantine import read_entries
 from tamis.observe.records import line_at
 from tamis.observe.verdicts import input_paths, matching_files, offset_of, read_plan, run_folder
+from tamis.stores.run_locations import output_of_run_dir
 from tamis.stores.urls import is_bucket, is_remote, output_url
 
 KEPT, ASIDE, NOT_SAMPLED, NOT_READ, NO_RECORD = "kept", "quarantined", "not sampled", "not read", "no record"
@@ -58,7 +59,7 @@ def whereabouts(output: str, document: str) -> list[Whereabouts]:
             "became of documents without "
             "a verdict cannot be looked up; ask where the run was made"
         )
-    at = output_url(output) if is_bucket(output) else str(folder.parent)
+    at = output_url(output) if is_bucket(output) else output_of_run_dir(folder)
     return [_whereabouts(folder, at, paths[i], i, offset) for i in statuses]
 
 
@@ -68,7 +69,7 @@ def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -
 
     reason = _quarantine_reason(folder, path, offset)
     if reason is not None:
-        return status(ASIDE, f"was set aside: {reason} ({command('quarantine', folder.parent)})")
+        return status(ASIDE, f"was set aside: {reason} ({command('quarantine', output_of_run_dir(folder))})")
     commits = list(commits_at(folder, file, offset))
     if not commits:
         return status(NOT_READ, "was not read by this run: its partition is not committed")

@@ -10,7 +10,7 @@ from typing import Any
 from tamis._lazy import pa, pc
 from tamis.errors import UsageError
 from tamis.observe.verdicts import offset_of
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import path_of, path_text
 
 _COLUMNS = {"id", "start_byte", "end_byte", "kept_id", "kept_start_byte", "n_occurrences", "path", "kept_path"}
@@ -53,7 +53,7 @@ def passages_of(output: str, document: str) -> list[Passage]:
 def _tables(output: str) -> Iterator[pa.Table]:
     from tamis.formats.parquet import format as parquet
 
-    folder = Path(local_output_dir(str(output))) / "_tamis" / "duplicates"
+    folder = Path(run_dir_of(output)) / "duplicates"
     for part in sorted(folder.glob("*.parquet")):
         try:
             file = parquet.open_file(part)

@@ -42,7 +42,7 @@ def find_run(output: str) -> Path:
             for name in ("plan.json", "run.sqlite", "manifest.json", "dedup", "dedup.json", "curation")
         ):
             return folder
-    raise UsageError(f"{output} holds no run of Tamis (no _tamis in it); give the output folder of a run")
+    raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
 
 
 def looked_only(output: str) -> Path | None:

@@ -18,7 +18,7 @@ from tamis._lazy import pa, pc
 from tamis.engine import schema
 from tamis.engine.schema import RecordedRule, RunPlan
 from tamis.errors import UsageError
-from tamis.stores.run_locations import fetch_run_dir, run_dir_of
+from tamis.stores.run_locations import fetch_run_dir, output_of_run_dir, run_dir_of
 
 AT_LEAST, AT_MOST = "at least", "at most"
 _OFFSET = re.compile("[0-9]{1,18}")
@@ -189,7 +189,7 @@ def run_folder(output: str) -> Path:
     for folder in (Path(run_dir_of(path)), path):
         if (folder / "plan.json").exists():
             return folder
-    raise UsageError(f"{output} holds no run of Tamis (no _tamis/plan.json in it); give the output folder of a run")
+    raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
 
 
 def find(output: str, document: str) -> list[Verdict]:
@@ -239,7 +239,8 @@ def find_written(output: str, document: str, id_field: str = "id") -> OutputRow 
 
     # What Tamis writes; other .json files in the folder are foreign.
     data = (*(".jsonl" + codec for codec in codecs_of(".jsonl")), *suffixes("parquet", "arrow"))
-    for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
+    folder = Path(output_of_run_dir(run_folder(output)))
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith(data)):
         batch = read_whole_file(str(path))
         id_field = next((n for n in (id_field, "image_id") if n in batch.get_columns()), id_field)
         if id_field in batch.get_columns():

@@ -55,6 +55,11 @@ def run_dir_of(output: str | os.PathLike[str]) -> str:
     return os.path.join(local_output_dir(os.fspath(output)), RUN_DIRECTORY)
 
 
+def output_of_run_dir(run_dir: str | os.PathLike[str]) -> str:
+    """Return the output that a run directory belongs to, on this machine; the inverse of `run_dir_of`."""
+    return os.path.dirname(os.path.abspath(run_dir))
+
+
 def free_space(path: str) -> int | None:
     """Return the bytes that are free at a path, which need not exist yet; None in a bucket."""
     if is_bucket(path):

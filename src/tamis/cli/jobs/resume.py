@@ -24,7 +24,7 @@ from tamis.cli.parsing.options import LAUNCH
 from tamis.errors import RunConflict, UsageError
 from tamis.files import user_name
 from tamis.stores.options import command_line_options, remember_for_all
-from tamis.stores.run_locations import run_dir_of
+from tamis.stores.run_locations import output_of_run_dir, run_dir_of
 from tamis.stores.urls import absolute, is_bucket
 
 
@@ -178,7 +178,7 @@ def check_output(request: Request, target: str) -> Request:
         run_dir = run_dir_of(str(getattr(workflow[0], "output_path", "")))
     if os.path.realpath(run_dir) != expected:
         raise UsageError(
-            f"{request.job.describe()} writes to {os.path.dirname(run_dir)} now, not to {target}; run the command "
+            f"{request.job.describe()} writes to {output_of_run_dir(run_dir)} now, not to {target}; run the command "
             "itself, or move the "
             "folder back to where it was made"
         )

@@ -14,6 +14,7 @@ from tamis.dedup.quantiles.mixing import MixRule
 from tamis.dedup.quantiles.stages import AssignBuckets, DropBelow, ScoreRecords, WriteCopies
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import check_integer, is_number, parse_fraction
+from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.dedup.passes import Passes
@@ -39,10 +40,11 @@ def score_choice(
 def _score_table(who: str, path: str) -> str:
     """Return the table of scores that a path names: itself, or the only one of an output folder."""
     if os.path.isdir(path):
-        found = sorted(glob.glob(os.path.join(glob.escape(path), "_tamis", "duplicates", "*scores.parquet")))
+        folder = os.path.join(run_dir_of(path), "duplicates")
+        found = sorted(glob.glob(os.path.join(glob.escape(folder), "*scores.parquet")))
         if len(found) != 1:
             raise UsageError(
-                f"{who}: {path} has {len(found)} tables of scores (_tamis/duplicates/*scores.parquet); name the file"
+                f"{who}: {path} has {len(found)} tables of scores ({folder}/*scores.parquet); name the file"
             )
         path = found[0]
     if not os.path.isfile(path):

@@ -24,6 +24,7 @@ from tamis.dedup.substrings.grouping import Folders, document_facts
 from tamis.dedup.substrings.spans import Removed, SpanFiles, removed
 from tamis.files import write_json
 from tamis.formats.scratch.stored_arrays import open_npy
+from tamis.stores.run_locations import run_dir_of
 from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import path_text
 
@@ -81,7 +82,7 @@ def passages_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[
 def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Return all passages of a finished run as (start, end), by file and offset of the document."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    folder = os.path.join(output, "_tamis", "duplicates")
+    folder = os.path.join(run_dir_of(output), "duplicates")
     for name in sorted(os.listdir(folder)):
         if name.startswith("part-"):
             rows = pq.read_table(os.path.join(folder, name), columns=["id", "start_byte", "end_byte"])

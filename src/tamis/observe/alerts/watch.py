@@ -18,6 +18,7 @@ from tamis.observe.alerts.measures import RunContext, numbers
 from tamis.observe.alerts.parse import Section, read_file, read_mapping
 from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
 from tamis.observe.alerts.sinks import LOG_NAME, LogSink, TerminalSink
+from tamis.stores.run_locations import output_of_run_dir
 
 Record = Callable[[str, str, str, Mapping[str, Any]], None]
 SAME_DISK_BYTES = 256_000_000  # what others may have freed since the sample was taken
@@ -138,5 +139,5 @@ def open_watch(
         if file == OFF:
             return None
         own = read_file(file, os.environ) if file is not None else None
-    place = RunContext(os.path.dirname(run_dir), *limits)
+    place = RunContext(output_of_run_dir(run_dir), *limits)
     return Watch(choose(recipe, own, place, allow_recipe_sinks), place, run_dir, show, name)

@@ -5,6 +5,8 @@ Everything from the run is escaped.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tamis.engine.run_record import RunCounts
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.passes import passes_chart, progress_text
@@ -15,6 +17,7 @@ from tamis.observe.points import LEVELS, AlertPoint, DropPoint
 from tamis.observe.records import excerpt
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
+from tamis.stores.run_locations import output_of_run_dir
 from tamis.terminal import time_of_day
 
 _N_ROWS = 100
@@ -54,7 +57,7 @@ def fragments(run: Snapshot) -> dict[str, str]:
 def _head(run: Snapshot) -> str:
     status = run.status if not run.exit_code else f"{run.status}, exit code {run.exit_code}"
     kind = "good" if run.live or run.good else "bad" if run.status != "starting" else "dim"
-    title = run.name or run.run_dir.absolute().parent.name
+    title = run.name or Path(output_of_run_dir(run.run_dir)).name
     sentence = f'<span class="badge {kind}">{text(status)}</span>'
     if run.live and run.record is not None and len(run.record.passes) > 1 and run.record.current is not None:
         sentence += f'<span class="badge">{text(run.record.current.text)}</span>'

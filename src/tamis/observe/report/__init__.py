@@ -30,7 +30,7 @@ def write_report(run_dir: str | os.PathLike[str]) -> Path:
     """
     folder = Path(run_dir)
     if not folder.is_dir():
-        raise TamisError(f"{folder} is not a run directory; give the _tamis folder of an output")
+        raise TamisError(f"{folder} is not a run directory; give that of an output")
     facts = gather(folder)
     _write(folder / "report.json", json.dumps(as_dict(facts), indent=1) + "\n")
     return _write(folder / "report.html", render(facts))

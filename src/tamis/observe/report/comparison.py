@@ -21,6 +21,7 @@ from tamis.observe.diff import Change, RunDiff
 from tamis.observe.gpu_figures import shown
 from tamis.observe.report.facts import Facts, gather
 from tamis.sizes import format_size
+from tamis.stores.run_locations import output_of_run_dir
 
 FILE = "diff.html"
 KEPT = "kept"  # the state of a document that no rule dropped (observe/document_status.py)
@@ -44,7 +45,7 @@ def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[st
 def render(first: Facts, second: Facts, found: RunDiff) -> str:
     """Return the page."""
     both = (first, second)
-    names = [text(facts.run_dir.resolve().parent, 300) for facts in both]
+    names = [text(output_of_run_dir(facts.run_dir.resolve()), 300) for facts in both]
     parts = [
         f'<div class="head"><h1>Two runs compared</h1><p>first <code>{names[0]}</code></p>'
         f"<p>second <code>{names[1]}</code></p>{_remarks(found)}</div>",
@@ -121,7 +122,7 @@ def _changes(changes: Sequence[Change], second: Facts) -> str:
         ]
         for c in changes[:_MAX_ROWS]
     ]
-    why = text(command("why", second.run_dir.resolve().parent, "DOCUMENT"), 400)
+    why = text(command("why", output_of_run_dir(second.run_dir.resolve()), "DOCUMENT"), 400)
     columns = ["first run", "second run", "documents", "bytes", "for example"]
     return table(columns, rows, (2, 3)) + f'<p class="dim">Why one of them went: <code>{why}</code></p>'
 

@@ -19,6 +19,7 @@ from tamis.observe.report.facts import Facts
 from tamis.observe.report.passages import passages
 from tamis.observe.report.rules import rules_of_run, rules_section
 from tamis.observe.thumbnails import sheet
+from tamis.stores.run_locations import output_of_run_dir
 
 MAX_BYTES = 2_000_000  # small enough to be mailed
 _ROOM = 60_000  # of that, for what is not a section
@@ -47,7 +48,7 @@ def render(facts: Facts) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
-        f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title>"
+        f"<title>Tamis: {text(Path(output_of_run_dir(facts.run_dir.resolve())).name)}</title>"
         f"<style>{CSS}{STEPPER_CSS}{_file('page.css')}{sheet.CSS}</style></head><body>"
         f'<a class="skip" href="#main">to the report</a><nav aria-label="contents"><ul>{contents}</ul></nav>'
         f'<main id="main" tabindex="-1">{summary.head(facts, rules)}{shown}</main>'

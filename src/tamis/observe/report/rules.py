@@ -19,6 +19,7 @@ from tamis.observe.report import excerpts
 from tamis.observe.report.facts import Facts
 from tamis.observe.verdicts import AT_LEAST, PlannedRule, is_number
 from tamis.sizes import format_size
+from tamis.stores.run_locations import output_of_run_dir
 
 _N_SHOWN = 20  # rules that are not folded together
 _MAX_RULES = 120
@@ -66,7 +67,7 @@ def rules_section(facts: Facts, rules: Sequence[RuleFacts]) -> str:
     if more := shown[_N_SHOWN:]:
         n = sum(r.documents for r in active[_N_SHOWN:])
         html += f"<details><summary>{len(more):,} more rules, {n:,} documents</summary>{''.join(more)}</details>"
-    why = text(command("why", facts.run_dir.resolve().parent, "DOCUMENT"), 400)
+    why = text(command("why", output_of_run_dir(facts.run_dir.resolve()), "DOCUMENT"), 400)
     html += f'<p class="dim">Why one of them went: <code>{why}</code></p>' if active else ""
     if idle:
         names = ", ".join(f"<code>{text(r.name)}</code>" for r in idle)
@@ -128,7 +129,7 @@ def _slider(facts: Facts, rule: RuleFacts) -> str:
     planned = rule.planned
     if planned is None or not _sides(planned):
         return ""
-    output = facts.run_dir.resolve().parent
+    output = output_of_run_dir(facts.run_dir.resolve())
     html = ""
     for name, side in _sides(planned):
         limit = planned.limits[name]

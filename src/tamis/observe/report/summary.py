@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from tamis.observe.bottleneck import findings, time_shares
 from tamis.observe.charts import run_charts
@@ -13,6 +14,7 @@ from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.report.corpus import CorpusGroup, groups_of
 from tamis.observe.report.facts import Facts
 from tamis.observe.report.rules import RuleFacts, top_rule
+from tamis.stores.run_locations import output_of_run_dir
 
 _FAR = 3.0  # a group is named if its kept share is so many times below that of all
 _MIN_GROUP = 20  # documents of the sample
@@ -24,7 +26,7 @@ def head(facts: Facts, rules: Sequence[RuleFacts]) -> str:
     run, manifest = facts.run, facts.run.manifest
     status, code = ("not finished", None) if manifest is None else (manifest.status, manifest.exit_code)
     good = status in ("finished", "sampled") and code == 0
-    path = facts.run_dir.resolve().parent
+    path = Path(output_of_run_dir(facts.run_dir.resolve()))
     shown = status if good or code is None else f"{status}, exit code {code}"
     lines = [
         f'<h1>{text(run.name or path.name)} <small class="{"good" if good else "bad"}">{text(shown, 200)}</small></h1>'

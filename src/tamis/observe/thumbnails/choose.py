@@ -16,7 +16,7 @@ from tamis._lazy import pa
 from tamis.errors import TamisError
 from tamis.observe.verdicts import input_paths, read_plan
 from tamis.stores.opening import open_arrow
-from tamis.stores.run_locations import default_local_dir
+from tamis.stores.run_locations import default_local_dir, output_of_run_dir
 from tamis.stores.urls import is_bucket, split_s3
 
 MAX_KEPT = 24
@@ -80,15 +80,16 @@ def spread(items: Sequence[T], n: int) -> list[T]:
 
 def outputs(folder: Path, suffix: str) -> list[str]:
     """Return the output files of the run directory `folder`, in order; those in a bucket if the output is there."""
+    output = Path(output_of_run_dir(folder))
     try:
         stages = read_plan(folder).stages
         places = {v for stage in stages for v in stage.params.values() if isinstance(v, str)}
     except TamisError:
         places = set()
     for url in places:
-        if is_bucket(url) and default_local_dir(url) == str(folder.parent):
+        if is_bucket(url) and default_local_dir(url) == str(output):
             return _in_bucket(url, suffix)
-    return sorted(str(p) for p in folder.parent.glob(f"*{suffix}") if p.is_file())
+    return sorted(str(p) for p in output.glob(f"*{suffix}") if p.is_file())
 
 
 def _in_bucket(url: str, suffix: str) -> list[str]:

@@ -33,6 +33,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 from tests.support import warc_files
 from tests.support.loopback import Loopback
+from tests.support.run_dirs import run_dir_path
 
 ENGLISH = (
     "The tower on the hill was built in the year in which the river changed its course, and it has been used by the "
@@ -162,7 +163,7 @@ def test_a_damaged_file_loses_the_damaged_record_only(tmp_path: Path, bad: bytes
     rows = [json.loads(line) for p in out.glob("*.jsonl") for line in p.read_text().splitlines()]
     assert [row["url"] for row in rows] == [f"http://example.org/{i}" for i in range(40) if i != 1]
     assert [row.get("resynchronised") for row in rows] == [None] + [True] * 38
-    (entry,) = [json.loads(line) for p in out.glob("_tamis/quarantine/*") for line in p.read_text().splitlines()]
+    (entry,) = [json.loads(line) for p in run_dir_path(out).glob("quarantine/*") for line in p.read_text().splitlines()]
     assert (entry["file"], entry["offset"], entry["length"]) == (str(path), len(records[0]), len(records[1]))
     ledger = pipeline.last_result.ledger
     assert (ledger.lost_bytes, ledger.n_bad_ranges, ledger.stage_records) == (len(records[1]), 1, 39)

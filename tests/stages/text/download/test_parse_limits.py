@@ -33,6 +33,7 @@ from tamis.stages.text.download.wikipedia import WikipediaExtractor, WikipediaIt
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import FileGroupTask
 from tests.support import warc_files
+from tests.support.run_dirs import run_dir_path
 
 SMALL = ParseLimits(max_bytes=1000, max_depth=5, max_tags=20)
 QUICK = ParseLimits(max_bytes=10_000_000, max_depth=100, max_tags=100, cpu_s=0.2)
@@ -208,7 +209,7 @@ def run(stage: Any, path: Path, out: Path, field: str) -> tuple[list[dict[str, A
     pipeline = Pipeline("parse", stages=[stage, JsonlWriter(str(out))])
     pipeline.run(InProcessExecutor(), initial_tasks=[FileGroupTask("set", [str(path)])], quarantine_limit="50%")
     assert pipeline.last_result.ledger.problems() == []
-    entries = [json.loads(line) for p in out.glob("_tamis/quarantine/*") for line in p.read_text().splitlines()]
+    entries = [json.loads(line) for p in run_dir_path(out).glob("quarantine/*") for line in p.read_text().splitlines()]
     assert pipeline.last_result.ledger.quarantined.n == len(entries)
     return entries, [json.loads(line)[field] for p in out.glob("*.jsonl") for line in p.read_text().splitlines()]
 
