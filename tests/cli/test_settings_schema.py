@@ -34,13 +34,14 @@ VALUES: dict[str, tuple[str, Any]] = {
     "gpu_memory": ("8GB", "8GB"),
     "blocksize": ("16MB", "16MB"),
     "file_size": ("1GB", "1GB"),
+    "partition_by": ("language,topic", "language,topic"),
     "fresh": ("true", True), "shard": ("1/2", "1/2"), "merge": ("true", True), "max_record": ("1MB", "1MB"),
     "keep_rejected": ("true", True), "no_samples": ("true", True), "gpu_overflow": ("cut", "cut"),
     "sample": ("10%", "10%"),
     "progressive": ("true", True), "on_infeasible": ("sample", "sample"), "mode": ("batch", "batch"),
     "run_dir": ("out", "out"), "queue": ("64MB", "64MB"), "executor": ("ray", "ray"), "address": ("host:1", "host:1"),
 }  # fmt: skip
-WRONG = {"SIZE": "much", "SHARE": "200%", "SECONDS": "-1", "NUMBER": "0", "I/N": "2/2"}
+WRONG = {"SIZE": "much", "SHARE": "200%", "SECONDS": "-1", "NUMBER": "0", "I/N": "2/2", "FIELDS": "a,a"}
 RECIPE = "name: t\nstages:\n  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: in\nsettings:\n"
 every_setting = pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
 

@@ -51,8 +51,7 @@ def commit(start: int, data_bytes: int, step: int = 0, file: int = 0) -> CommitR
 def carried_out(work: list[Rewrite], sizes: dict[str, int]) -> Iterator[ReplaceRecord]:
     """Yield the records of the log for a plan, of documents of one byte each."""
     for rewrite in work:
-        regroup = rewrite.regroup
-        assert regroup is not None
+        (regroup,) = rewrite.regroups
         ends = [*regroup.cuts, regroup.data_bytes]
         names = regroup.names or [f"{rewrite.old[0]}.c{i}" for i in range(len(ends))]
         lengths = [end - begin for begin, end in zip([0, *regroup.cuts], ends, strict=True)]
@@ -82,8 +81,7 @@ def test_sampling_steps_are_files_apart() -> None:
     log += [commit(0, 30, step=1), commit(60, 40, step=1)]
     (join,) = plan_joins(output_parts(log), 1000, "out", "jsonl")
     assert join.old == ["part-000000-000000000000000-s1.jsonl", "part-000000-000000000000060-s1.jsonl"]
-    assert join.regroup is not None
-    assert join.regroup.names == ["part-00001.jsonl"]
+    assert join.names == ["part-00001.jsonl"]
 
 
 # -- whole runs -------------------------------------------------------------------------------------------------------
@@ -202,7 +200,7 @@ def test_a_changed_part_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     make_input(tmp_path / "in")
     from tamis.engine.run import session
 
-    plan = session.plan_joins
+    plan = session.plan_value_joins
 
     def spoiled(*arguments: Any) -> list[Rewrite]:
         path = outputs(tmp_path / "out")[0]
@@ -211,7 +209,7 @@ def test_a_changed_part_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         path.write_bytes(data)
         return plan(*arguments)
 
-    monkeypatch.setattr(session, "plan_joins", spoiled)
+    monkeypatch.setattr(session, "plan_value_joins", spoiled)
     with pytest.raises(RunConflict, match="not as this run committed"):
         run(tmp_path / "in", tmp_path / "out", "jsonl", blocksize="300kB", file_size="1GB")
 

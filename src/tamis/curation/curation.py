@@ -40,9 +40,9 @@ class Curation:
     last step is a writer. `shard_size`: files of about this size before compression. `split`:
     "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md that describes the
     data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `tokens`:
-    token ids instead of documents (`TokenOptions`). `left_out`: steps of the recipe that cannot run here; they belong
-    to the identity of the run, and summary, report and card name them. `run()` runs all passes, and resumes where it
-    was stopped.
+    token ids instead of documents (`TokenOptions`). `partition_by`: fields whose values name folders. `left_out`: steps
+    of the recipe that cannot run here; they belong to the identity of the run, and summary, report and card name them.
+    `run()` runs all passes, and resumes where it was stopped.
     """
 
     def __init__(
@@ -59,9 +59,10 @@ class Curation:
         sources: Sequence[Source | Mapping[str, Any]] | None = None,
         left_out: Sequence[LeftOut] = (),
         tokens: TokenOptions | Mapping[str, Any] | None = None,
+        partition_by: str | Sequence[str] | None = None,
     ) -> None:
         self.name, self.left_out = name, tuple(left_out)
-        self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens)
+        self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens, partition_by)
         remaining = list(steps)
         self.sources = [] if sources is None else sources_of(sources)
         if self.sources:
@@ -106,10 +107,11 @@ class Curation:
             got = "both" if output_path is not None else "neither"
             raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
         if isinstance(last, Writer):
-            if self.writing.is_packed or self.writing.file_type is not None or self.writing.tokens is not None:
+            writing = self.writing
+            if writing.is_packed or writing.file_type is not None or writing.tokens is not None or writing.partition_by:
                 raise UsageError(
-                    f"{_WHO}: file_type, shard_size, split, shuffle and tokens go with output_path; the last step is a "
-                    "writer already"
+                    f"{_WHO}: file_type, shard_size, split, shuffle, tokens and partition_by go with output_path; the "
+                    "last step is a writer already"
                 )
             if last.mode not in ("ignore", "error"):
                 raise UsageError(
@@ -120,9 +122,11 @@ class Curation:
         self._partitioning().reach()
         if self.writing.tokens is not None:
             return TokenFileWriter(str(absolute(str(output_path))), self.writing.tokens.format)
-        return _writer_for(
+        writer = _writer_for(
             self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
         )
+        writer.partition_by = self.writing.partition_by or None
+        return writer
 
     def _tokenizing(self, tokens: TokenOptions) -> Tokenize:
         tokenizer_path(tokens.tokenizer)  # so that a wrong one is reported before the first pass

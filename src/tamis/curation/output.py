@@ -48,7 +48,8 @@ def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
         numbers = packed.numbers
     else:
         sizes = [f.n_bytes or 0 for f in written.files]
-        pattern = f"part-*.{run.curation.extension}"
+        folders = "**/" if any("/" in name for name in parts) else ""
+        pattern = f"{folders}part-*.{run.curation.extension}"
         splits = [Split("train", pattern, written.ledger.written.n, sum(sizes))] if parts else []
     if run.curation.writing.card:
         _write_card(run, written, splits, numbers)

@@ -323,9 +323,21 @@ class CurationRun:
             last.append(mix)
         describe = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *describe, self.curation.writer()]
-        file_size = None if self.curation.writing.is_packed else self.settings.file_size
         pipeline = Pipeline(self.curation.name, stages=stages)
-        return self._execute_checked(pipeline, "write", file_size=file_size, **more)
+        return self._execute_checked(pipeline, "write", **self._of_output(), **more)
+
+    def _of_output(self) -> dict[str, Any]:
+        """Return the settings of the pass that writes: size of files, and folders by fields."""
+        writing, of_output = self.curation.writing, self.settings.of_output
+        if writing.is_packed:
+            if of_output.get("partition_by"):
+                raise UsageError(
+                    "partition_by: folders by field do not go with split, shuffle, tokens, or shard_size in write; "
+                    "leave those out; file_size is the size of files"
+                )
+            return {}
+        size = {} if writing.shard_bytes is None else {"file_size": writing.shard_bytes}
+        return {**of_output, **size}
 
     def _choose_documents(self, source: Any, last: list[Any], mix: SourceMix, **more: Any) -> str:
         """Choose the documents to write where a source has max_documents.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
+from tamis.formats.hive import check_names
 from tamis.sizes import parse_size
 from tamis.stages.text.io.formats import file_types
 from tamis.stages.text.tokens.options import TokenOptions, token_options
@@ -22,6 +23,7 @@ class Writing:
     `shard_bytes`: files of about this size before compression, None: as the partitions of the last pass come. `split`:
     shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of the
     input. `card`: a README.md that describes the data set. `tokens`: token ids are written, not documents.
+    `partition_by`: fields whose values name folders; `shard_bytes` is then the size of files in each.
     """
 
     file_type: str | None = None
@@ -30,13 +32,15 @@ class Writing:
     shuffle: int | None = None
     card: bool = True
     tokens: TokenOptions | None = None
+    partition_by: list[str] = field(default_factory=list)
 
     @property
     def is_packed(self) -> bool:
         """Whether files are rewritten after the last pass."""
         tokens = self.tokens
         needs_all = tokens is not None and (tokens.sequence_length is not None or tokens.format == "mds")
-        return needs_all or self.shard_bytes is not None or bool(self.split) or self.shuffle is not None
+        is_sized = self.shard_bytes is not None and not self.partition_by
+        return needs_all or is_sized or bool(self.split) or self.shuffle is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain structure, as identities store it."""
@@ -50,11 +54,12 @@ def make_writing(
     shuffle: Any = None,
     card: Any = True,
     tokens: Any = None,
+    partition_by: Any = None,
 ) -> Writing:
     """Parse the writing options as users give them.
 
     `shard_size`: e.g. "256MB"; `split`: "train=99.9,validation=0.1" or a mapping; `shuffle`: a seed, True for 0.
-    `tokens`: TokenOptions or a mapping of them.
+    `tokens`: TokenOptions or a mapping of them. `partition_by`: names of fields, as a list or with commas.
     """
     tokens = token_options(tokens)
     if tokens is not None and file_type is not None:
@@ -70,7 +75,13 @@ def make_writing(
         raise UsageError(
             "split: shards of mds have one index; write each split with a run of its own, or another format"
         )
-    return Writing(file_type, _shard_bytes(shard_size), shares, _seed(shuffle), card, tokens)
+    fields = list(check_names(partition_by, "partition_by"))
+    if fields and (shares or _seed(shuffle) is not None or tokens is not None):
+        raise UsageError(
+            "partition_by: folders by field go with format and shard_size, not with split, shuffle or tokens; write "
+            "those with a run of their own"
+        )
+    return Writing(file_type, _shard_bytes(shard_size), shares, _seed(shuffle), card, tokens, fields)
 
 
 def _shard_bytes(size: Any) -> int | None:

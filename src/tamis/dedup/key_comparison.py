@@ -188,7 +188,7 @@ class KeyComparison:
         hints = ReadHints(all_valid=workflow.is_clean(), record_index=workflow.known_records())
         source = with_hints(workflow.input.reader(), hints)
         pipeline = Pipeline(f"{passes.name}: removal", stages=[source, remove, passes.writer()])
-        return workflow.execute_checked(pipeline, "removal", file_size=workflow.settings.file_size)
+        return workflow.execute_checked(pipeline, "removal", **workflow.settings.of_output)
 
     def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
         """Check after the removal that exactly the intended documents were removed.

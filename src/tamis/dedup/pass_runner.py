@@ -46,14 +46,14 @@ class WorkflowSettings:
     """The settings of a run, split into those of the workflow and those that each pass gets.
 
     `shard`: compute this part of the input, as far as that can be done alone; `merge`: join what shards computed.
-    `file_size`: of the output, which only the last pass writes.
+    `of_output`: file_size and partition_by, for the pass that writes the output.
     """
 
     of_passes: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
     shard: Any = None
     merge: bool = False
-    file_size: Any = None
+    of_output: dict[str, Any] = field(default_factory=dict)
     watch: Any = None
     alerts: Any = None
 
@@ -68,7 +68,10 @@ class WorkflowSettings:
         if shard is not None and merge:
             raise UsageError("give --shard to make one, or --merge to join all, not both")
         watch, alerts = remaining.pop("watch", None), remaining.pop("alerts", None)
-        return cls(remaining, fresh, shard, merge, remaining.pop("file_size", None), watch, alerts)
+        of_output: dict[str, Any] = {
+            name: remaining.pop(name) for name in ("file_size", "partition_by") if name in remaining
+        }
+        return cls(remaining, fresh, shard, merge, of_output, watch, alerts)
 
     @property
     def counts_caller(self) -> bool:

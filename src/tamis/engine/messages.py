@@ -98,6 +98,7 @@ class StagedFile:
     upload: tuple[str, str, list[str]] | None = None  # ... and what completes it (stores/uploads.py)
     data_bytes: int | None = None  # of its records before compression
     is_sized: bool = False
+    partition: str | None = None  # values of `partition_by` that all of its documents have, as JSON
 
     def committed(self, name: str) -> CommittedFile:
         """Return the entry of the commit log for the file under its final name."""
@@ -113,6 +114,7 @@ class StagedFile:
             self.upload,
             self.data_bytes,
             self.is_sized,
+            self.partition,
         )
 
 

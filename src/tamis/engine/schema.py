@@ -237,6 +237,7 @@ class CommittedFile:
     upload: tuple[str, str, list[str]] | None = None  # what completes it in a bucket (stores/uploads.py)
     data_bytes: int | None = None  # of its records before compression: lines with their ends, or values of rows
     is_sized: bool = False  # its ends are those that the file size of the run asks for (output/file_size.py)
+    partition: str | None = None  # values of `partition_by` that all of its documents have, as JSON
 
     @property
     def is_output(self) -> bool:
@@ -258,6 +259,7 @@ class CommittedFile:
             "upload": self.upload,
             "data": self.data_bytes,
             "sized": self.is_sized or None,
+            "partition": self.partition,
             "name": self.name,
         }
         return {"kind": self.kind, "rows": self.rows} | {k: v for k, v in values.items() if v is not None}
@@ -281,6 +283,7 @@ class CommittedFile:
             get("upload"),
             int(data["data"]) if "data" in data else None,
             bool(get("sized", False)),
+            get("partition"),
         )
 
 
@@ -309,13 +312,18 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRecord:
-    """Output files that follow each other are replaced by others with the same documents in the same order."""
+    """Output files that follow each other are replaced by others with the same documents in the same order.
+
+    `content`: of the old files, if fields of the documents were left out in the new ones (`partition_by`).
+    """
 
     old: list[str]
     files: list[CommittedFile]
+    content: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"t": "replace", "old": self.old, "files": [f.to_dict() for f in self.files]}
+        plain = {"t": "replace", "old": self.old, "files": [f.to_dict() for f in self.files]}
+        return plain if self.content is None else {**plain, "content": self.content}
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +360,9 @@ def log_record(data: Mapping[str, Any]) -> LogRecord:
             )
         case "replace":
             return ReplaceRecord(
-                [str(name) for name in data["old"]], [CommittedFile.from_dict(f) for f in data["files"]]
+                [str(name) for name in data["old"]],
+                [CommittedFile.from_dict(f) for f in data["files"]],
+                data.get("content"),
             )
         case "retract":
             return RetractRecord(int(data["step"]))

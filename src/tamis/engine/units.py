@@ -56,12 +56,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Regroup:
-    """Other files of the same records.
+    """Other files of the same records, which are in the next `n_old` files of a `Rewrite`.
 
-    `cuts`: where another file begins, in bytes of the records before compression. `names`: of the new files. The others
-    are of the old files together.
+    `cuts`: where another file begins, in bytes of the records before compression. `names`: of the new files.
+    `partition_by`: write a file for each value of these fields instead; `partition`: the values that all documents
+    have. The others are of the old files together.
     """
 
+    n_old: int
     cuts: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     n_rows: int = 0
@@ -69,6 +71,8 @@ class Regroup:
     data_bytes: int = 0
     schema: str | None = None
     observed: list[str] = field(default_factory=list)
+    partition_by: list[str] = field(default_factory=list)
+    partition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,12 @@ class Rewrite:
     union: str = ""
     paths: list[str] = field(default_factory=list)
     old: list[str] = field(default_factory=list)
-    regroup: Regroup | None = None
+    regroups: list[Regroup] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the new files, as far as they are decided."""
+        return [name for regroup in self.regroups for name in regroup.names]
 
 
 @dataclass

@@ -7,13 +7,13 @@ them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tamis.engine.schema import CommittedFile, FileKind, SamplingSteps, read_fields
+from tamis.formats.hive import name_in_output
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,14 @@ def commit_of(folder: Path, name: str) -> Commit | None:
     return next((c for c in commits(folder) if any(f.name == name for f in c.of(FileKind.OUTPUT))), None)
 
 
-def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int]:
+def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int] | None:
     """Return the file of a partition, and the row in it, that a row of an output file was written to first.
 
-    Files are replaced by others with the same rows in the same order when they get one schema, or another size.
+    Files are replaced by others with the same rows in the same order when they get one schema, or another size. None
+    where rows were put in another order: into folders by fields.
     """
     rows: dict[str, int] = {}
+    reordered: set[str] = set()
     replaced: dict[str, tuple[list[str], int]] = {}  # by the name of a new file: the old ones, and rows before it
     for line in _lines(folder):
         try:
@@ -94,12 +96,16 @@ def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int]:
             for file in new:
                 rows[file.name] = file.rows
                 if record["t"] == "replace":
-                    replaced[file.name] = ([os.path.basename(str(name)) for name in record["old"]], n_before)
+                    if record.get("content") is not None:
+                        reordered.add(file.name)
+                    replaced[file.name] = [name_in_output(str(name)) for name in record["old"]], n_before
                 n_before += file.rows
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     name = output_name
     while name in replaced:
+        if name in reordered:
+            return None
         olds, n_before = replaced.pop(name)
         row += n_before
         for name in olds:
@@ -110,7 +116,7 @@ def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int]:
 
 
 def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
-    return tuple(replace(f, name=os.path.basename(f.name)) for f in map(CommittedFile.from_dict, found))
+    return tuple(replace(f, name=name_in_output(f.name)) for f in map(CommittedFile.from_dict, found))
 
 
 def _lines(folder: Path) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tamis.engine.schema import FileKind
+from tamis.formats.hive import name_in_output
 from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of
 from tamis.observe.commits import Commit, commit_of, commits_at, written_row
 from tamis.observe.thresholds import read_table
@@ -54,10 +55,11 @@ def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:
 
     Score files list documents in the order in which they were written.
     """
-    name, row = written_row(folder, Path(path).name, row)
-    commit = commit_of(folder, name)
-    if commit is None:
+    written = written_row(folder, name_in_output(path), row)
+    commit = commit_of(folder, written[0]) if written is not None else None
+    if written is None or commit is None:
         return []
+    name, row = written
     for file in commit.of(FileKind.OUTPUT):
         if file.name == name:
             break

@@ -234,19 +234,20 @@ def find_written(output: str, document: str, id_field: str = "id") -> OutputRow 
 
     Return None if there is none, or if the output is stored in a bucket.
     """
+    from tamis.formats.hive import output_entries
     from tamis.formats.registry import codecs_of, suffixes
     from tamis.formats.whole_file import read_whole_file
 
     # What Tamis writes; other .json files in the folder are foreign.
     data = (*(".jsonl" + codec for codec in codecs_of(".jsonl")), *suffixes("parquet", "arrow"))
-    folder = Path(output_of_run_dir(run_folder(output)))
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith(data)):
-        batch = read_whole_file(str(path))
+    entries = [entry for _, entry in output_entries(output_of_run_dir(run_folder(output)))]
+    for path in sorted(entry.path for entry in entries if entry.is_file() and entry.name.endswith(data)):
+        batch = read_whole_file(path)
         id_field = next((n for n in (id_field, "image_id") if n in batch.get_columns()), id_field)
         if id_field in batch.get_columns():
             ids = [str(v) for v in batch.values(id_field)]
             if document in ids:
-                return OutputRow(str(path), ids.index(document))
+                return OutputRow(path, ids.index(document))
     return None
 
 

@@ -412,5 +412,6 @@ def _schema(at: Located) -> dict[str, str]:
 
 # Fields of `write:`, and the parameters of a Curation that they are.
 _WRITING = {
-    k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card", "tokens")
+    k: "file_type" if k == "format" else k
+    for k in ("format", "shard_size", "split", "shuffle", "card", "tokens", "partition_by")
 }

@@ -75,6 +75,8 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
     write_kwargs: Mapping[str, Any] | None = None
     options: Mapping[str, Any] | None = None
     """Plain values for a format that is written as several files at once."""
+    partition_by: Sequence[str] | str | None = None
+    """Fields whose values name the folders of the files (formats/hive.py)."""
     is_reported: ClassVar[bool] = True
     """A run that writes this also writes a report."""
 

@@ -119,7 +119,9 @@ def curate(
         format_ = None
     elif any(value is not None for value in (sequence_length, packing, end_token)):
         raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
-    make_writing(format_, shard_size, split, shuffle, tokens=tokens or None)  # a mistake is one of the option
+    partition_by = work.get("partition_by")
+    # A mistake is one of the option.
+    make_writing(format_, shard_size, split, shuffle, tokens=tokens or None, partition_by=partition_by)
     _check_input(source)
     writing: dict[str, SettingValue] = {
         "format": format_,
@@ -127,6 +129,7 @@ def curate(
         "split": split,
         "shuffle": shuffle,
         "card": False if no_card else None,
+        "partition_by": partition_by,
     }
     values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}
     sets = options.parse_sets(set_)

@@ -92,7 +92,7 @@ class RemovalByIds:
         ids = self._id_stages(workflow) if self._request.writes_ids else []
         stages = [workflow.input.reader(), *ids, *self._removal_stages(workflow), workflow.passes.writer()]
         pipeline = Pipeline(workflow.passes.name, stages=stages)
-        return workflow.execute_checked(pipeline, "removal", file_size=workflow.settings.file_size)
+        return workflow.execute_checked(pipeline, "removal", **workflow.settings.of_output)
 
     def _id_stages(self, workflow: Workflow) -> list[Any]:
         """Return the stage that adds the ids by file and place, in the numbers of the id generator."""

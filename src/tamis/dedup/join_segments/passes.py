@@ -60,7 +60,7 @@ class SegmentJoin:
         source = FilePartitioningStage(folder, files_per_partition=1, file_extensions=[SUFFIX])
         stages: list[Any] = [source, GatherSegments(), self._joiner, workflow.passes.writer()]
         pipeline = Pipeline(workflow.passes.name, stages=stages)
-        return workflow.runner.execute(pipeline, "joining", file_size=workflow.settings.file_size)
+        return workflow.runner.execute(pipeline, "joining", **workflow.settings.of_output)
 
     def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
         """Check that every sorted segment was joined."""

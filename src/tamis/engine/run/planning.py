@@ -113,6 +113,7 @@ class OutputPlanner:
             schema=dict(writer.schema) if writer.schema is not None else None,
             compression=(writer.write_kwargs or {}).get("compression", "zstd"),
             options=dict(writer.options or {}),
+            partition_by=tuple(writer.partition_by or self._context.settings.partition_fields),
         )
 
     def cursor(self, past: Past, step: int) -> Cursor:

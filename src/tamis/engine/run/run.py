@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 
 from tamis import secrets
 from tamis.engine.job import Job
@@ -37,9 +38,10 @@ from tamis.engine.schema import RunPlan
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import WorkersFactory
 from tamis.errors import Incomplete, UsageError
-from tamis.formats.registry import PACKERS
+from tamis.formats.registry import LINES, PACKERS, TABLES
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.sampler import Mark, record_peak
+from tamis.stages.io import Writer
 from tamis.stores import options as stores
 
 _COMPILED_S = 3.0  # making workers ready takes longer only where kernels are compiled
@@ -91,8 +93,11 @@ class Run:
             self.dir.close()
 
     def _check_file_size(self) -> None:
-        """Refuse a size of files for formats whose files are not joined."""
+        """Refuse a size of files, and files by value, for formats whose files are not joined."""
         writer, settings = self._job.writer, self._settings
+        partition_by = writer.partition_by or settings.partition_fields if writer is not None else ()
+        if writer is not None and partition_by:
+            check_partitioning(writer, partition_by)
         is_chosen = settings.file_bytes is not None and settings.file_size != DEFAULT_FILE_SIZE
         if is_chosen and writer is not None and writer.format in PACKERS:
             raise UsageError(
@@ -239,3 +244,14 @@ class Run:
             budget_bytes=budget.bytes,
             fail_fast=settings.fail_fast,
         )
+
+
+def check_partitioning(writer: Writer, partition_by: Sequence[str]) -> None:
+    """Raise UsageError if documents of a writer cannot be written by the values of these fields."""
+    if writer.format not in (*LINES, *TABLES) or writer.writes_itself:
+        raise UsageError(f"partition_by: it is for JSONL, Parquet and Arrow, and {writer.name} writes other files")
+    for field in partition_by:
+        if (writer.fields is not None and field not in writer.fields) or (
+            writer.schema is not None and field not in writer.schema
+        ):
+            raise UsageError(f"partition_by: {writer.name} does not write the field {field!r}; add it to its fields")

@@ -19,9 +19,10 @@ from tamis.engine.run.event_loop import EventLoop
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
-from tamis.engine.run.output.file_size import output_parts, plan_cuts, plan_joins
+from tamis.engine.run.output.file_size import by_partition, output_parts, plan_cuts, plan_partitions, plan_value_joins
 from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
+from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunState
@@ -29,9 +30,10 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.units import Rewrite
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
+from tamis.formats import hive
 from tamis.formats.registry import LINES, TABLES
 from tamis.memory.predictor import Predictor
-from tamis.sizes import format_size
+from tamis.sizes import format_size, parse_size
 
 
 @dataclass
@@ -192,17 +194,25 @@ class WorkSession:
         """Cut and join output files to the size that was asked for. Shards leave this to the run that joins them."""
         target_bytes, spec = self.context.settings.file_bytes, self.planner.output_spec()
         is_part = self.context.settings.shard is not None or self.context.job.writer is None
-        if target_bytes is None or is_part or spec.format not in (*TABLES, *LINES):
+        if is_part or spec.format not in (*TABLES, *LINES):
             return
         run_dir = self.context.dir
-        parts = output_parts(run_dir.log.read())
-        if cuts := plan_cuts(parts, target_bytes, run_dir.target):
+        if spec.partition_by:
+            target_bytes = target_bytes or parse_size(DEFAULT_FILE_SIZE)
+            if work := plan_partitions(output_parts(run_dir.log.read()), spec.partition_by, run_dir.target):
+                self._without_input("partitioning", lambda s: s.rewrite(work), committer)
+        if target_bytes is None:
+            return
+        values = by_partition(output_parts(run_dir.log.read()))
+        if cuts := [cut for parts in values.values() for cut in plan_cuts(parts, target_bytes, run_dir.target)]:
             self._without_input("sizing", lambda s: s.rewrite(cuts), committer)
-            parts = output_parts(run_dir.log.read())
+            values = by_partition(output_parts(run_dir.log.read()))
         plan = run_dir.read_plan()
         is_added = self.context.job.writer is not None and self.context.job.writer.mode == "append"
-        prefix = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs
-        if joins := plan_joins(parts, target_bytes, run_dir.target, spec.extension, prefix):
+        name = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs
+        folders = hive.folders(spec.partition_by, values)
+        joins = plan_value_joins(values, folders, target_bytes, run_dir.target, spec.extension, name)
+        if joins:
             self._without_input("sizing", lambda s: s.rewrite(joins), committer)
 
     def _without_input(self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
+from tamis.formats.hive import check_names
 from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size
 from tamis.stores.urls import scratch_url
 
@@ -101,6 +102,10 @@ def _check_merge(value: object, name: str) -> None:
 def _check_file_size(value: Any, name: str) -> None:
     if value != PER_PARTITION and parse_size(value, name) < _MIN_FILE_BYTES:
         raise UsageError(f"{name}: expected at least 1kB, or {PER_PARTITION!r}, got {value!r}")
+
+
+def _check_partition_by(value: Any, name: str) -> None:
+    check_names(value, name)
 
 
 def choice(*names: str) -> Kind:
@@ -237,6 +242,12 @@ class RunSettings:
         default_text="256MB; in Python, one file for each partition",
         scope=Scope.DOCUMENTS, in_recipes=True, changes_output=True,
     )  # fmt: skip
+    partition_by: str | tuple[str, ...] | None = setting(
+        None, Kind(_check_partition_by, "FIELDS"),
+        "Write documents into folders by the values of these fields, as Hive names them: "
+        "language,topic gives OUT/language=en/topic=law. The documents do not have the fields then.",
+        scope=Scope.DOCUMENTS, in_recipes=True, changes_output=True,
+    )  # fmt: skip
     fresh: bool = setting(
         False, FLAG, "Delete what an earlier run wrote to OUT and start again. Other files are not touched.",
         scope=Scope.DOCUMENTS, is_resumed=False,
@@ -352,6 +363,10 @@ class RunSettings:
         return None if self.file_size in (None, PER_PARTITION) else parse_size(self.file_size or 0)
 
     @property
+    def partition_fields(self) -> tuple[str, ...]:
+        return check_names(self.partition_by, "partition_by")
+
+    @property
     def max_record_bytes(self) -> int:
         return parse_size(self.max_record)
 
@@ -412,7 +427,9 @@ def _normalized(kind: Kind, value: Any) -> SettingValue:
     """Return the same value for the same meaning, however it was written."""
     if kind is FILE_SIZE and value in (None, PER_PARTITION):
         return None
-    return parse_size(value) if kind in (SIZE, FILE_SIZE) else value
+    if not isinstance(value, (str, int, float, bool, type(None))):  # a list of fields
+        return ",".join(value)
+    return parse_size(value or 0) if kind in (SIZE, FILE_SIZE) else value
 
 
 # -- the record of one run --------------------------------------------------------------------------------------------

@@ -84,13 +84,14 @@ class CommitPartition:
 class ReplaceFiles:
     """Replace output files that follow each other by others with the same documents.
 
-    `names`: of the new files; empty: after the old ones.
+    `names`: of the new files; empty: after the old ones. `content`: as in ReplaceRecord (engine/schema.py).
     """
 
     partition: int
     old: list[str]
     files: list[StagedFile]
     names: list[str] = field(default_factory=list)
+    content: str | None = None
 
 
 @dataclass(frozen=True)

@@ -273,8 +273,9 @@ class WorkQueue:
         """Replace committed output files by those that a unit wrote."""
         assert unit.rewrite is not None
         self.n_committing += 1
-        regroup = unit.rewrite.regroup
-        return ReplaceFiles(unit.id, unit.rewrite.old, report.files, regroup.names if regroup is not None else [])
+        rewrite = unit.rewrite
+        content = next((regroup.content for regroup in rewrite.regroups if regroup.partition_by), None)
+        return ReplaceFiles(unit.id, rewrite.old, report.files, rewrite.names, content)
 
     def commit_ended(self, n_bytes: int = 0) -> None:
         """Record that a commit is through, or failed."""

@@ -25,6 +25,7 @@ class OutputSpec:
     compression: str = "zstd"
     # Of a format that is written as several files (registry.PACKERS).
     options: Mapping[str, Any] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()  # fields whose values name the folders of the files
 
 
 @dataclass(frozen=True)
@@ -62,5 +63,6 @@ class WorkerConfig:
         """Restore from the result of `to_dict`, in another process of this run."""
         spec = dict(data["output"])
         spec["fields"] = tuple(spec["fields"]) if spec["fields"] is not None else None
+        spec["partition_by"] = tuple(spec["partition_by"])
         windows = [(float(low), float(high)) for low, high in data["windows"]]
         return cls(**{**data, "windows": windows, "output": OutputSpec(**spec)})

@@ -39,7 +39,7 @@ from tamis.engine.messages import (
 )
 from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import FileKind
-from tamis.engine.units import Mode, PieceKind, Unit
+from tamis.engine.units import Mode, PieceKind, Rewrite, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import (
@@ -58,6 +58,7 @@ from tamis.engine.worker.failures import NO_DEBUGGER, failure, failure_of, is_de
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.node import WorkerMetadata
+from tamis.engine.worker.partition import partition
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
@@ -68,6 +69,7 @@ from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
+from tamis.formats.hive import Folders
 from tamis.formats.jsonl.record_index import RecordIndex
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
@@ -377,6 +379,7 @@ class UnitRunner:
         """Read the unit's pieces as the batches that the first stage gets."""
         reader = self.job.reader
         contents = read_pieces(unit.pieces, self.job.keys(), self._read_options(unit, send), describe=unit.describe)
+        contents.batches = [self._with_folder_values(batch, unit) for batch in contents.batches]
         try:
             self._fields.check(contents.batches, self.config.inputs)
         except PipelineError as exc:
@@ -394,6 +397,28 @@ class UnitRunner:
             for batch in contents.batches:
                 _name_sources(batch, unit, self._dataset)
         return contents
+
+    @cached_property
+    def _folders(self) -> Folders | None:
+        """The fields that folders of the input name; None if there are none."""
+        if self.job.partitioning is None:
+            return None
+        entries = self.job.partitioning.file_paths
+        folders = Folders([entries] if isinstance(entries, str) else entries, self.config.inputs)
+        return folders if folders.names else None
+
+    def _with_folder_values(self, batch: DocumentBatch, unit: Unit) -> DocumentBatch:
+        """Return documents with the fields that the folders of their files name, unless they have these."""
+        if self._folders is None or not batch.num_items:
+            return batch
+        numbers, rows = np.unique(batch.places()[0], return_inverse=True)
+        by_file = {p.file: p.input_path for p in unit.pieces}
+        values = [self._folders.values_of(os.fsdecode(by_file[number])) for number in numbers.tolist()]
+        for name in dict.fromkeys(name for each in values for name in each):
+            if not batch.has_field(name):
+                column = pa.array([each.get(name) for each in values])
+                batch = batch.with_column(name, column.take(pa.array(rows)))
+        return batch
 
     @cached_property
     def _dataset(self) -> str:
@@ -557,11 +582,21 @@ class UnitRunner:
         assert work is not None
         if work.schemas:
             return Done(schema=output.join_files(work.schemas, list(spec.fields or ())))
-        if work.regroup is not None:
-            files = regroup(work.paths, work.regroup, base, spec)
+        if work.regroups:
+            files = self._regroup(work, base)
         else:
             files = [output.recast_table(work.paths[0], base + ".out", work.union, spec, self._model())]
         return Done(sum(f.rows for f in files), sum(f.n_bytes or 0 for f in files), files=files)
+
+    def _regroup(self, work: Rewrite, base: str) -> list[StagedFile]:
+        """Write other files of the same records, in the order of the old ones."""
+        paths = iter(work.paths)
+        files: list[StagedFile] = []
+        for i, part in enumerate(work.regroups):
+            own = list(itertools.islice(paths, part.n_old))
+            write = partition if part.partition_by else regroup
+            files += write(own, part, f"{base}.g{i}" if i else base, self.config.output)
+        return files
 
 
 def _kind_of_failure(cause: BaseException) -> FailureKind:

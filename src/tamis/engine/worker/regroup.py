@@ -42,17 +42,23 @@ def regroup(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) ->
     facts = run_schema.join_facts(run_schema.facts_from_json(json.loads(text)) for text in work.observed)
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if work.observed else None
     about = StagedFile(
-        base + ".out", FileKind.OUTPUT, extension=spec.extension, schema=work.schema, observed=observed, is_sized=True
+        base + ".out",
+        FileKind.OUTPUT,
+        extension=spec.extension,
+        schema=work.schema,
+        observed=observed,
+        is_sized=True,
+        partition=work.partition,
     )
     if len(paths) == 1 and not work.cuts and not is_bucket(paths[0]):
         files.publish(paths[0], about.path)  # only the name changes
         n_bytes = os.path.getsize(about.path)
         return [replace(about, rows=work.n_rows, n_bytes=n_bytes, content=work.content, data_bytes=work.data_bytes)]
-    parts = _Parts(work.cuts, about, spec)
+    parts = OutputParts(work.cuts, about, spec)
     try:
         for path in paths:
             if spec.format in registry.LINES:
-                for chunk in _line_chunks(path):
+                for chunk in line_chunks(path):
                     parts.add_lines(chunk)
             else:
                 rows = registry.load_table_format(spec.format)
@@ -68,8 +74,8 @@ def regroup(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) ->
     return staged
 
 
-class _Parts:
-    """The new files, of which one is open."""
+class OutputParts:
+    """New files of lines or rows, of which one is open."""
 
     def __init__(self, cuts: Sequence[int], about: StagedFile, spec: OutputSpec) -> None:
         """Start without parts. `about`: what all of them have in common."""
@@ -182,7 +188,7 @@ class _Parts:
             self._out.abort()
 
 
-def _line_chunks(path: str) -> Iterator[Array]:
+def line_chunks(path: str) -> Iterator[Array]:
     """Yield the lines of a file, plain or compressed, in arrays that end with a line feed."""
     with StreamReader.open(path) as reader:
         rest = b""

@@ -305,8 +305,8 @@ def object_name(unit: Unit, extension: str, index: int) -> str:
     """
     if unit.mode is Mode.REWRITE:
         assert unit.rewrite is not None
-        if unit.rewrite.regroup is not None and unit.rewrite.regroup.names:
-            return unit.rewrite.regroup.names[index]
+        if unit.rewrite.names:
+            return unit.rewrite.names[index]
         old = os.path.basename(unit.rewrite.paths[0]).removesuffix(f".{extension}")
         part = f".c{index}" if index else ""
         return f"{old.partition('.r-')[0]}{part}.r-{os.urandom(4).hex()}.{extension}"

@@ -24,7 +24,13 @@ from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_log import N_REQUESTS, SpooledLog
 from tamis.engine.run.output.commit_log import CommitLog, line_of
-from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered
+from tamis.engine.run.output.names import (
+    check_name,
+    folder_of,
+    in_order,
+    name_of,
+    numbered,
+)
 from tamis.engine.schema import (
     CommitOrReplace,
     CommitRecord,
@@ -37,6 +43,7 @@ from tamis.engine.schema import (
 )
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.errors import RunConflict, StoreError
+from tamis.formats.hive import is_partitioned
 from tamis.stores.run_locations import RUN_DIRECTORY
 from tamis.stores.s3 import Bucket, NameTaken, check_conditions
 from tamis.stores.uploads import Upload, put_file, send
@@ -210,7 +217,7 @@ class BucketOutput:
         old: list[str] = []
         for job in group:
             if isinstance(job, ReplaceFiles):
-                records.append(ReplaceRecord(job.old, [self._sent(file, file.name) for file in job.files]))
+                records.append(ReplaceRecord(job.old, [self._sent(file, file.name) for file in job.files], job.content))
                 old += job.old
                 continue
             committed = []
@@ -351,8 +358,10 @@ class BucketOutput:
 
     def _uploads(self) -> Iterable[tuple[str, str, float]]:
         """Yield the unfinished uploads of this output alone: another output may be stored in a folder below."""
-        yield from self.bucket.uploads(f"{self.prefix}/part-")
-        yield from self.bucket.uploads(f"{self.prefix}/{RUN_DIRECTORY}/")
+        for upload in self.bucket.uploads(f"{self.prefix}/"):
+            name = upload[0][len(self.prefix) + 1 :]
+            if name.startswith((f"{RUN_DIRECTORY}/", "part-")) or is_partitioned(name):
+                yield upload
 
     def _abort(self, uploads: Iterable[tuple[str, str, float]]) -> None:
         for key, upload, _ in uploads:

@@ -14,6 +14,7 @@ sync and one log write for all of them).
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import shutil
@@ -25,12 +26,20 @@ from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import CommitLog
-from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, replacement_names
+from tamis.engine.run.output.names import (
+    check_name,
+    folder_of,
+    in_order,
+    name_of,
+    numbered,
+    replacement_names,
+)
 from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import CommitOrReplace, CommitRecord, CommittedFile, FileKind, ReplaceRecord
 from tamis.engine.supervisor.actions import CommitPartition, Committed, ReplaceFiles
 from tamis.errors import TamisError
+from tamis.formats import hive
 
 _MAX_GROUP = 64
 _COPY_BYTES = 1 << 20
@@ -151,7 +160,7 @@ def commit_group(group: list[CommitPartition | ReplaceFiles], output: str, quara
         else:
             names = [check_name(name) for name in replacement_names(job)]
             new = [_publish(f, name, output, quarantine, folders) for f, name in zip(job.files, names, strict=True)]
-            records.append(ReplaceRecord(job.old, new))
+            records.append(ReplaceRecord(job.old, new, job.content))
             staged += [f.path for f in job.files]
             replaced += [os.path.join(output, check_name(name)) for name in job.old]
     for folder in folders:
@@ -166,7 +175,12 @@ def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders:
     if file.kind is FileKind.LISTED:
         return file.committed(file.path)
     folder = output if file.kind is FileKind.OUTPUT else folder_of(file.kind, quarantine)
-    files.publish(file.path, os.path.join(folder, name))
+    *below, _ = name.split("/")
+    for part in below:
+        folders.add(folder)  # which has a new entry
+        folder = os.path.join(folder, part)
+        files.own_folder(folder, "remove it, or give another output", 0o755)
+    files.publish(file.path, os.path.join(output if below else folder, name))
     folders.add(folder)
     return file.committed(name)
 
@@ -205,13 +219,13 @@ def remove_orphans(staged: str, output: str, quarantine: str, committed: Callabl
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
     others = [folder_of(kind, quarantine) for kind in FileKind if kind not in (FileKind.OUTPUT, FileKind.LISTED)]
     committed_names = committed() if inodes else ()
-    for folder in [output, *others] if inodes else []:
-        for entry in _scan(folder):
-            if entry.name not in committed_names and entry.is_file(follow_symlinks=False):
-                info = entry.stat(follow_symlinks=False)
-                if (info.st_dev, info.st_ino) in inodes:
-                    os.unlink(entry.path)
-                    n_removed += 1
+    outputs = hive.output_entries(output) if inodes else ()
+    for name, entry in itertools.chain(outputs, ((e.name, e) for o in others if inodes for e in _scan(o))):
+        if name not in committed_names and entry.is_file(follow_symlinks=False):
+            info = entry.stat(follow_symlinks=False)
+            if (info.st_dev, info.st_ino) in inodes:
+                os.unlink(entry.path)
+                n_removed += 1
     for entry in _scan(staged):
         files.remove(entry.path)
     return n_removed

@@ -144,9 +144,11 @@ class FileTable:
         self._kinds[i] = _KINDS.index(file.kind)
         self._rows[i], self._bytes[i] = file.rows, file.n_bytes or 0
         self._contents[i * 16 : i * 16 + 16] = file.content_sum.to_bytes(16, "big")
-        if file.schema is not None or file.observed is not None or file.check is not None:
+        if (file.schema, file.observed, file.check, file.partition) != (None, None, None, None):
             schema, observed = (None if s is None else sys.intern(s) for s in (file.schema, file.observed))
-            self._schemas[i] = CommittedFile(file.name, file.kind, schema=schema, observed=observed, check=file.check)
+            self._schemas[i] = CommittedFile(
+                file.name, file.kind, schema=schema, observed=observed, check=file.check, partition=file.partition
+            )
 
     def discard(self, name: str) -> None:
         self._index.pop(name, None)

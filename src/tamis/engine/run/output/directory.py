@@ -319,9 +319,11 @@ class RunDir(files.Closing):
             else:
                 replaced |= {self.own_name(name) for name in record.old}
                 past.n_files += len(record.files) - len(record.old)
-                if any(file.schema is not None for file in record.files):  # their records may have another form
+                before = [contents.pop(name, 0) for name in record.old]
+                if record.content is not None or any(file.schema is not None for file in record.files):
+                    # Their records may have another form, or fewer fields.
                     after = sum(file.content_sum for file in record.files)
-                    past.ledger.content.add(0, after - sum(contents.pop(name, 0) for name in record.old))
+                    past.ledger.content.add(0, after - (int(record.content, 16) if record.content else sum(before)))
             for file in record.files:
                 if file.is_output:
                     self.own_name(file.name)
@@ -444,16 +446,25 @@ class RunDir(files.Closing):
         past_files: set[str] = set()
         with contextlib.suppress(RunConflict):
             for record in self.log.read():
-                past_files |= {f.name for f in record.files if f.is_output and os.sep not in f.name}
+                past_files |= {self.own_name(f.name) for f in record.files if f.is_output}
         remove_orphans(self.staged, self.output, self.quarantine, lambda: past_files)
         if self.remote is not None:
             self.remote.forget(past_files)
-        for name in past_files:
-            path = os.path.join(self.output, name)
-            if os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output) and os.path.isfile(path):
-                os.unlink(path)
+        self._remove_outputs(past_files)
         self._remove_entries(everything)
         self._make_folders()
+
+    def _remove_outputs(self, names: Collection[str]) -> None:
+        """Remove output files, and the folders of `partition_by` that are empty then; nothing that a link leads to."""
+        output = os.path.realpath(self.output)
+        folders = {"/".join(parts[:n]) for name in names for parts in [name.split("/")] for n in range(1, len(parts))}
+        for name in names:
+            path = os.path.join(output, name)
+            if os.path.realpath(os.path.dirname(path)) == os.path.dirname(path) and os.path.isfile(path):
+                os.unlink(path)
+        for folder in sorted(folders, reverse=True):
+            with contextlib.suppress(OSError):  # holds files of others
+                os.rmdir(os.path.join(output, folder))
 
     def _remove_entries(self, everything: bool) -> None:
         """Remove what is in the run directory, in the order of `forget`; locks stay."""

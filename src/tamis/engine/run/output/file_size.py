@@ -6,20 +6,28 @@ files, a document that begins at byte s belongs to number s // ceil(total / n). 
 two are cut first (each is replaced by its parts in one record of the commit log), then those of one file are joined (in
 one record, too). At every moment the log names each document once; after a crash the same plan, made of the log,
 continues where it stopped. Sampling steps are files apart.
+
+Files for the values of fields (`partition_by`) are made before: neighbouring files together are replaced by one file
+for each value. Then the same is done for each value by itself, whose documents become files in its folder.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tamis.engine.schema import CommitOrReplace, CommittedFile, FileKind, ReplaceRecord
 from tamis.engine.units import Regroup, Rewrite
+from tamis.formats.hive import Values
 
 _PLACE = re.compile(r"part-([0-9]+)-([0-9]+)")
 _MIN_DIGITS = 5
+# Bytes of the files that become files by value together: every group has one for each value that occurs in it.
+_PARTITIONED_BYTES, _MAX_PARTITIONED_BYTES, _N_PARTITIONED = 256 << 20, 2 << 30, 8
+_JOINED_BYTES, _MAX_JOINED = 16 << 20, 256  # of values that are joined together
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,31 @@ def _place_of(name: str, base: tuple[int, ...]) -> tuple[int, ...]:
     return () if match is None else (int(match[1]), int(match[2]))
 
 
+def plan_partitions(parts: Sequence[OutputPart], partition_by: Sequence[str], folder: str) -> list[Rewrite]:
+    """Return the files to replace by one for each value of the fields, as far as that has not been done."""
+    work = []
+    for of_step in _by_step(parts):
+        most = min(max(_PARTITIONED_BYTES, of_step[-1].end // _N_PARTITIONED), _MAX_PARTITIONED_BYTES)
+        groups: dict[int, list[CommittedFile]] = {}
+        for part in of_step:
+            if part.file.partition is None:
+                groups.setdefault(part.start // most, []).append(part.file)
+        for group in groups.values():
+            rewrite = _rewrite(group, folder)
+            work.append(replace(rewrite, regroups=[replace(rewrite.regroups[0], partition_by=list(partition_by))]))
+    return work
+
+
+def by_partition(parts: Sequence[OutputPart]) -> dict[Values, list[OutputPart]]:
+    """Return the parts of each value, with their positions among the documents of that value and step."""
+    grouped: dict[str, list[OutputPart]] = {}
+    for part in parts:
+        of_value = grouped.setdefault(part.file.partition or "[]", [])
+        start = of_value[-1].end if of_value and of_value[-1].step == part.step else 0
+        of_value.append(replace(part, start=start))
+    return {tuple(json.loads(value)): of_value for value, of_value in grouped.items()}
+
+
 def plan_cuts(parts: Sequence[OutputPart], target_bytes: int, folder: str) -> list[Rewrite]:
     """Return the files to cut."""
     work = []
@@ -97,6 +130,46 @@ def plan_joins(
     ]
 
 
+def plan_value_joins(
+    values: Mapping[Values, Sequence[OutputPart]],
+    folders: Mapping[Values, str],
+    target_bytes: int,
+    output: str,
+    extension: str,
+    prefix: str = "part",
+) -> list[Rewrite]:
+    """Return the files to join in the folder of each value; values of one small file are done several at a time.
+
+    One record replaces the files of several values. A value of several files is by itself, since the order of its
+    files follows from the records.
+    """
+    work: list[Rewrite] = []
+    waiting: dict[int, list[Rewrite]] = {}  # by step
+    for value, parts in values.items():
+        joins = plan_joins(parts, target_bytes, output, extension, f"{folders[value]}/{prefix}".lstrip("/"))
+        step = parts[0].step
+        if len(joins) == 1 and parts[-1].step == step and parts[-1].end <= _JOINED_BYTES:
+            waiting.setdefault(step, []).append(joins[0])
+        else:
+            work += joins
+    for joins in waiting.values():
+        n_bytes, first = 0, 0
+        for i, join in enumerate(joins, 1):
+            n_bytes += join.regroups[0].data_bytes
+            if n_bytes >= _JOINED_BYTES or i - first == _MAX_JOINED or i == len(joins):
+                work.append(_together(joins[first:i]))
+                n_bytes, first = 0, i
+    return work
+
+
+def _together(rewrites: Sequence[Rewrite]) -> Rewrite:
+    return Rewrite(
+        paths=[path for rewrite in rewrites for path in rewrite.paths],
+        old=[name for rewrite in rewrites for name in rewrite.old],
+        regroups=[regroup for rewrite in rewrites for regroup in rewrite.regroups],
+    )
+
+
 def _by_step(parts: Sequence[OutputPart]) -> list[list[OutputPart]]:
     return [list(group) for _, group in groupby(parts, lambda p: p.step)]
 
@@ -110,6 +183,7 @@ def _file_bytes(parts: Sequence[OutputPart], target_bytes: int) -> int:
 def _rewrite(files: list[CommittedFile], folder: str, cuts: Sequence[int] = (), names: Sequence[str] = ()) -> Rewrite:
     content = sum(int(f.content or "0", 16) for f in files) % (1 << 128)
     regroup = Regroup(
+        len(files),
         list(cuts),
         list(names),
         n_rows=sum(f.rows for f in files),
@@ -117,5 +191,6 @@ def _rewrite(files: list[CommittedFile], folder: str, cuts: Sequence[int] = (), 
         data_bytes=sum(f.data_bytes or 0 for f in files),
         schema=files[0].schema,
         observed=sorted({f.observed for f in files if f.observed is not None}),
+        partition=files[0].partition,
     )
-    return Rewrite(paths=[f"{folder}/{f.name}" for f in files], old=[f.name for f in files], regroup=regroup)
+    return Rewrite(paths=[f"{folder}/{f.name}" for f in files], old=[f.name for f in files], regroups=[regroup])

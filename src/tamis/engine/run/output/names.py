@@ -11,19 +11,19 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
 from tamis.errors import RunConflict
+from tamis.formats.hive import is_partitioned
 
 
 def check_name(name: Any) -> str:
-    """Return `name` if it is the name of a file in the output folder itself; raise RunConflict otherwise.
+    """Return `name` if it is the name of a file in the output folder, or in folders of `partition_by` there.
 
-    A format's own file extension, or a log that was written by someone else, must not cause files to be written or
-    removed anywhere else.
+    Raise RunConflict otherwise: a format's own file extension, or a log that was written by someone else, must not
+    cause files to be written or removed anywhere else.
     """
     if (
         not isinstance(name, str)
-        or not name
-        or name in (os.curdir, os.pardir)
-        or "/" in name
+        or name.rpartition("/")[2] in ("", os.curdir, os.pardir)
+        or ("/" in name and not is_partitioned(name))
         or "\0" in name
         or "\\" in name
     ):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice, optional
+from tamis.formats.hive import check_names
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import rows_options
 from tamis.stages.text.io.writer.base import BaseWriter
@@ -27,6 +28,7 @@ class FileWriter(Writer):
 
     `mode`: "ignore" resumes an earlier run of the same pipeline; "overwrite" starts over (only files that Tamis wrote
     are removed); "append" adds files to a folder that holds others; "error" rejects a folder that is not empty.
+    `partition_by`: fields whose values name folders, as in `path/language=en/part-00000.jsonl`; in a run only.
     """
 
     path: str
@@ -36,8 +38,10 @@ class FileWriter(Writer):
     name: str = "file_writer"
     mode: str = "ignore"
     append_mode_implemented: bool = False  # a parameter of NeMo Curator; every writer can append
+    partition_by: Sequence[str] | str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        self.partition_by = check_names(self.partition_by, f"{self.name}: partition_by") or None
         self.path = output_path(self.name, self.path)
         self.fields = check_fields(self.name, self.fields)
         check_choice(f"{self.name}: mode", self.mode, MODES)
