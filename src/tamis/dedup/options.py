@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tamis.errors import UsageError
 from tamis.formats.input_files.skipped import checked_paths
@@ -48,6 +48,7 @@ class Input:
     extensions: Sequence[str] | None = None
     read_kwargs: Mapping[str, Any] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
+    one_per_file: bool = False  # the partitions, where no size is given
 
     def __post_init__(self) -> None:
         if read_options(self.who, self.read_kwargs)[1] is not None:
@@ -68,8 +69,9 @@ class Input:
             more["blocksize"] = self.blocksize
         if self.extensions is not None:
             more["file_extensions"] = list(self.extensions)
-        stage: ProcessingStage[Any, Any] = kind(self.path, **more)
-        return stage
+        stage: Any = kind(self.path, **more)
+        stage.one_per_file = self.one_per_file
+        return cast("ProcessingStage[Any, Any]", stage)
 
     def suffixes(self) -> tuple[str, ...]:
         """Return the accepted endings of file names."""

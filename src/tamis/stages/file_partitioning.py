@@ -15,10 +15,11 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stores.options import check, remember
 from tamis.tasks import EmptyTask, FileGroupTask
+from tamis.tasks.file_group import infer_dataset_name
 
 JSONL_SUFFIXES = suffixes("jsonl")
 PARQUET_SUFFIXES = suffixes("parquet")
-_LARGE_BYTES = 512 << 20  # of a file that is a group of its own by default
+LARGE_FILE_BYTES = 512 << 20  # of a file that is a partition of its own by default
 
 
 @dataclass(repr=False)
@@ -26,7 +27,8 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     """The source of a pipeline: a folder (searched recursively), a glob, a file, or a list of these.
 
     `blocksize` is an upper bound on the decoded bytes of one partition: large files are split, small ones grouped.
-    `files_per_partition` groups whole files instead. With neither, partitions follow from the memory budget.
+    `files_per_partition` groups whole files instead. With neither, each file is one partition, as far as it fits its
+    worker (512 MB at most): larger ones are cut.
     """
 
     file_paths: str | Sequence[str]
@@ -38,6 +40,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     name: str = "file_partitioning"
     resources: Resources = field(default_factory=lambda: Resources(cpus=0.5), kw_only=True)
     leave_out: tuple[str, ...] = field(default=(), init=False)  # output folders, which are never input
+    one_per_file: bool = field(default=True, init=False)  # the partitions, where no size is given
 
     is_source_stage = True
     columns_out = ()
@@ -61,6 +64,11 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     def block_bytes(self) -> int | None:
         return None if self.blocksize is None else parse_size(self.blocksize)
 
+    @property
+    def files_apart(self) -> bool:
+        """True if a file is a partition of its own, and not grouped with others."""
+        return self.one_per_file and self.files_per_partition is None and self.blocksize is None
+
     def suffixes(self) -> tuple[str, ...]:
         """Return the accepted suffixes of file names (in any case): each extension, plain or compressed."""
         bases = [(e if e.startswith(".") else "." + e).lower() for e in self.file_extensions or ()]
@@ -83,15 +91,15 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         if self.files_per_partition is None:
             self._warn_of_large(sizes)
         groups = group_files(sizes, self.files_per_partition, self.block_bytes)
-        tasks = []
+        tasks, dataset = [], task.dataset_name or infer_dataset_name(files.paths[:1]) or "dataset"
         for i, group in enumerate(groups):
             metadata = {"partition_index": i, "total_partitions": len(groups), "source_files": group}
-            tasks.append(FileGroupTask(task.dataset_name, group, _metadata=metadata))
+            tasks.append(FileGroupTask(dataset, group, _metadata=metadata))
         return tasks
 
     def _warn_of_large(self, files: Sequence[tuple[str, int]]) -> None:
         """Warn of groups of whole files that are too large; a run would split them."""
-        limit = self.block_bytes or _LARGE_BYTES
+        limit = self.block_bytes or LARGE_FILE_BYTES
         large = [(path, size) for path, size in files if size > limit]
         if large:
             path, size = max(large, key=lambda file: file[1])

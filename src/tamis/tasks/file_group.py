@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.tasks.tasks import Task
+
+
+def infer_dataset_name(paths: Sequence[str]) -> str:
+    """Return the name of the folder of the first file, in lower case; without one, that of the file; "" for no files.
+
+    >>> infer_dataset_name(["/data/Stories/a.jsonl"]), infer_dataset_name(["a.jsonl"])
+    ('stories', 'a')
+    """
+    if not paths:
+        return ""
+    folder = os.path.basename(os.path.dirname(paths[0]))
+    name = folder if folder not in ("", ".") else os.path.basename(paths[0]).partition(".")[0]
+    return name.lower()
 
 
 @dataclass

@@ -115,6 +115,7 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
     # Copies of lines and rows have the usual names; files that are copied whole keep theirs.
     endings = [*(source.file_extensions or ()), *suffixes()]
     reader = FilePartitioningStage(list(paths), blocksize=source.blocksize, file_extensions=endings)
+    reader.one_per_file = source.one_per_file
     stages: list[Any] = [reader, *flat[1:]]
     if isinstance(stages[-1], Writer):
         stages[-1] = copy.copy(stages[-1])

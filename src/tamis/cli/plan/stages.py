@@ -28,11 +28,10 @@ from tamis.cli.plan.show import (
 )
 from tamis.cli.terminal.show import count
 from tamis.engine.job import Job, make_job
-from tamis.engine.run.admission import DEFAULT_BLOCK_BYTES
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.engine.run.budget.shares import budget_to_name, share_pool
 from tamis.engine.run.identity import describe_job
-from tamis.engine.run.inputs import files_of
+from tamis.engine.run.inputs import DEFAULT_BLOCK_BYTES, files_of, kinds_of, largest_whole_file
 from tamis.engine.run.settings import output_settings
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table
@@ -43,6 +42,7 @@ from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.memory.budget import find_budget
 from tamis.pipeline import Pipeline
 from tamis.sizes import format_size, parse_size
+from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stores.run_locations import free_space, local_output_dir
 
 _PLAIN = ("jsonl", "json")  # kinds of files that are read without being handed on
@@ -160,13 +160,13 @@ def make_plan(
     job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
     stages = describe_job(job, output_settings(settings))
     names = stage_names(stages)
-    block = _block_bytes(settings.get("blocksize") or source.blocksize)
     local_budget = find_budget(settings.get("memory"), os.environ).bytes
     budget = local_budget if where.is_this_machine or settings.get("memory") else where.budget_bytes
 
     experience = Experience(profile_key(stages))
-    models, from_profile = models_of(experience.profile, len(job.segments), block)
     files = FileList() if dataset is not None else files_of(source, output, settings.get("scratch"))
+    block = _block_bytes(settings.get("blocksize"), source, files, job)
+    models, from_profile = models_of(experience.profile, len(job.segments), block)
     tried: Probe | None = None
     if _needs_probe(may_probe, dataset, experience.past):
         tried = probe(
@@ -209,7 +209,7 @@ def make_plan(
         fits=fits,
         n_workers=conditions.n_workers,
         block_bytes=estimate.block_bytes,
-        n_partitions=estimate.n_partitions,
+        n_partitions=max(estimate.n_partitions, data.n_files if source.files_apart else 0),
         peak_bytes=int(estimate.peak_bytes.expected),
         output_bytes=int(estimate.output_bytes.expected),
         free_bytes=_free_bytes(where, output),
@@ -245,8 +245,11 @@ def _needs_probe(may_probe: bool | None, dataset: Dataset | None, past: Sequence
     return may_probe if may_probe is not None else not past
 
 
-def _block_bytes(size: str | int | None) -> int:
-    return parse_size(size) if size else DEFAULT_BLOCK_BYTES
+def _block_bytes(size: str | int | None, source: FilePartitioningStage, files: FileList, job: Job) -> int:
+    """Return the largest decoded size of a partition."""
+    if chosen := size or source.blocksize:
+        return parse_size(chosen)
+    return largest_whole_file(files.sizes, kinds_of(files, job)) if source.files_apart else DEFAULT_BLOCK_BYTES
 
 
 def _seconds_on(where: PlannedMachine, cpu_seconds: float, gpu_seconds: float) -> float:

@@ -141,7 +141,13 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         more = {"fields": self.input_fields, "limit": self.input_task_limit}
         more["files_per_partition"] = self.input_files_per_partition
         return Input(
-            _WHO, self.input_path, self.input_filetype, self.input_blocksize, self.input_file_extensions, more=more
+            _WHO,
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
+            more=more,
+            one_per_file=True,
         )
 
     def _writer(self) -> WriterFactory:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tamis.engine.run.budget.gpus import share_gpus
 from tamis.engine.run.budget.shares import USABLE, BudgetShares, share_budget
+from tamis.engine.run.inputs import DEFAULT_BLOCK_BYTES
 from tamis.engine.run.planning import ExecutionContext
 from tamis.engine.run.settings import SettingsLog
 from tamis.engine.schema import EventKind
@@ -18,7 +19,6 @@ from tamis.memory.budget import Budget
 from tamis.memory.machine import filesystem, free_bytes
 from tamis.sizes import format_size, parse_size
 
-DEFAULT_BLOCK_BYTES = 32 << 20
 _UNBOUNDED_BLOCK_BYTES = 1 << 40  # where the user chose how many files form a partition
 _PATIENT_QUEUES = 16
 
@@ -52,6 +52,7 @@ class Admission:
             gpu_overflow=settings.gpu_overflow,
             mode=settings.mode,
             max_block_bytes=block,
+            whole_file_bytes=inputs.whole_file_bytes,
             bounded_in_time=not inputs.block_bytes and not inputs.files_per_partition,
             queue_bytes=queue_bytes,
             patient_queue_bytes=_patient_queue(queue_bytes, self._context.dir.scratch),

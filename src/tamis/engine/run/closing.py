@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from enum import Enum
@@ -162,7 +163,7 @@ class RunCloser:
             skipped_files=context.inputs.files.skipped.entries(),
             duplicate_labels=context.job.duplicate_labels,
             io_names=context.job.io_names,
-            n_input_files=len(context.inputs.files),
+            input_paths=[os.fsdecode(path) for path in context.inputs.files.paths],
         )
 
     def _manifest(self, plan: RunPlan, steps: list[float], result: RunResult) -> Manifest:

@@ -46,7 +46,7 @@ _EXECUTION = {
     "xenna_stage_spec",
 }
 # Of sources and writers: inputs are compared by themselves.
-_LOCATIONS = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "leave_out", "path"}
+_LOCATIONS = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "leave_out", "path", "one_per_file"}
 _BY_WORKFLOW = {"hints"}  # of readers: how a pass reads, not which records
 _DEPTH = 6
 _FILES = "model files"

@@ -18,10 +18,13 @@ from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.listing import FileList, check_named, list_files
 from tamis.formats.registry import TABLES, is_stream, is_table
 from tamis.sizes import parse_size
-from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.file_partitioning import LARGE_FILE_BYTES, FilePartitioningStage
 from tamis.stores.opening import state_of
 from tamis.stores.urls import is_remote
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
+
+DEFAULT_BLOCK_BYTES = 32 << 20
+_EXPANSION = 4  # decoded bytes of a compressed file, by those on disk
 
 
 @dataclass
@@ -30,6 +33,19 @@ class Inputs:
     kinds: list[PieceKind]
     block_bytes: int | None = None
     files_per_partition: int | None = None
+    files_apart: int = 0
+    """How many files form a unit if each is a partition of its own as far as it fits; 0: sizes decide alone."""
+
+    @property
+    def whole_file_bytes(self) -> int:
+        """Decoded bytes of a file up to which it is a partition of its own; 0 if files are grouped by size."""
+        return largest_whole_file(self.files.sizes, self.kinds) if self.files_apart else 0
+
+
+def largest_whole_file(sizes: Sequence[int], kinds: Sequence[PieceKind]) -> int:
+    """Return the decoded bytes of a file up to which files of these sizes are partitions of their own."""
+    decoded = (n if kind is PieceKind.BYTES else n * _EXPANSION for n, kind in zip(sizes, kinds, strict=True))
+    return min(LARGE_FILE_BYTES, max(DEFAULT_BLOCK_BYTES, *decoded, 0))
 
 
 def find_inputs(
@@ -54,7 +70,8 @@ def find_inputs(
         if job.takes_all_files:
             return Inputs(files, kinds_of(files, job), None, max(1, len(files)))
         together = source.files_per_partition and source.files_per_partition * job.tasks_together
-        return Inputs(files, kinds_of(files, job), block or source.block_bytes, together)
+        apart = 0 if block or not source.files_apart else job.tasks_together
+        return Inputs(files, kinds_of(files, job), block or source.block_bytes, together, apart)
     if initial_tasks is None:
         if job.reader is not None:
             raise PipelineError(

@@ -128,6 +128,7 @@ class OutputPlanner:
             min((f.expansion for f in formats), default=4.0),
             any(f.reads_empty for f in formats),
             min((f.files_together for f in formats), default=MAX_FILES_PER_UNIT),
+            inputs.files_apart,
         )
 
     def covered(self, past: Past, step: int) -> Coverage:

@@ -12,6 +12,7 @@ from tamis.engine.schema import FileKind
 from tamis.errors import RunConflict
 from tamis.stores.opening import open_buffered
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
+from tamis.tasks.file_group import infer_dataset_name
 from tamis.tasks.perf import StagePerfStats
 
 _SIGNED_BYTES = 32
@@ -83,17 +84,23 @@ def _own_tasks(path: str) -> list[Task[Any]]:
 
 def load_results(result: RunResult, name: str) -> list[Task[Any]]:
     tasks: list[Task[Any]] = []
+    dataset = infer_dataset_name(result.input_paths) or name
+    sources = result.sources() if result.input_paths else {}
     for file in result.files:
+        metadata: dict[str, Any] = {"source_files": sources[file.name]} if sources.get(file.name) else {}
         if file.kind is FileKind.LISTED:
-            tasks.append(FileGroupTask(name, [file.name]))
+            tasks.append(FileGroupTask(dataset, [file.name], _metadata=metadata))
             continue
         path = os.path.join(result.output, file.name)
         if not result.has_writer and file.name.endswith(".tasks"):
             tasks += _own_tasks(path)
         elif result.has_writer:
-            tasks.append(FileGroupTask(name, [path]))
+            metadata |= {"format": os.path.splitext(path)[1].lstrip(".")}
+            tasks.append(FileGroupTask(dataset, [path], _metadata=metadata))
         else:
-            tasks.append(StoredBatch(path, file.rows, name))
+            tasks.append(StoredBatch(path, file.rows, dataset))
+            tasks[-1]._metadata = metadata
+            tasks[-1].task_id = f"{FileGroupTask(dataset, sources.get(file.name, [])).task_id}.{len(tasks) - 1}"
     figures = measured(result)
     for i, task in enumerate(tasks):
         task._stage_perf += figures if i == 0 else [StagePerfStats(f.stage_name) for f in figures]
@@ -108,7 +115,7 @@ def measured(result: RunResult) -> list[StagePerfStats]:
     """
     ledger, (source, reader, writer) = result.ledger, result.io_names
     read_mb = ledger.read_bytes / 1024**2
-    figures = [StagePerfStats(source, num_items_processed=result.n_input_files)] if source else []
+    figures = [StagePerfStats(source, num_items_processed=len(result.input_paths))] if source else []
     if reader:
         figures.append(StagePerfStats(reader, 0.0, 0.0, read_mb, ledger.records.n))
     for i, book in enumerate(ledger.stages):

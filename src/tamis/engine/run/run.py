@@ -187,7 +187,7 @@ class Run:
                 is_usual=compiled_s < _COMPILED_S,
                 is_part=self._is_part,
             )
-            predictors = expectation.models(config.max_block_bytes)
+            predictors = expectation.models(config.largest_unit_bytes)
             config.expected_s = expectation.seconds_per_byte
             config.proven = {book.name for book in past.ledger.stages if book.into.n > book.quarantined.n}
             record, settings = context.record, self._settings

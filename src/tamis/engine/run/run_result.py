@@ -9,7 +9,7 @@ from typing import Any
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run_record import RunRecord
-from tamis.engine.schema import CommittedFile, LeakReport
+from tamis.engine.schema import CommitRecord, CommittedFile, LeakReport, ReplaceRecord
 from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
 
@@ -45,11 +45,24 @@ class RunResult:
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
 
     duplicate_labels: list[str] = field(default_factory=list)  # of the stages that remove duplicates
-    # Names of what lists, reads and writes the files, "" where there is none; and the number of the input files.
+    # Names of what lists, reads and writes the files, "" where there is none; and the input files.
     io_names: tuple[str, str, str] = ("", "", "")
-    n_input_files: int = 0
+    input_paths: list[str] = field(default_factory=list)
 
     @property
     def files(self) -> list[CommittedFile]:
         """What was written: output files, and files that stages of the user's listed, in input order."""
         return list(RunDir(self.output).files().written())
+
+    def sources(self) -> dict[str, list[str]]:
+        """Return the input files that the documents of each output file come from."""
+        numbers: dict[str, set[int]] = {}
+        for record in RunDir(self.output).log.read():
+            if isinstance(record, CommitRecord):
+                covered = {cover[0] for cover in record.covered}
+                numbers |= {file.name: covered for file in record.files}
+            elif isinstance(record, ReplaceRecord):
+                covered = set().union(*(numbers.pop(name, set()) for name in record.old))
+                numbers |= {file.name: covered for file in record.files}
+        n = len(self.input_paths)
+        return {name: [self.input_paths[i] for i in sorted(files) if i < n] for name, files in numbers.items()}

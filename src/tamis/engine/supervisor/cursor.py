@@ -27,6 +27,7 @@ class WorkItem:
     pieces: list[Piece]
     mode: Mode = Mode.RUN
     describe: bool = False  # only tell the row groups: part of the file is done already
+    whole: bool = False  # files that are partitions of their own
 
 
 @dataclass
@@ -65,11 +66,13 @@ class Cursor:
         ratio: float = 4.0,
         takes_empty: bool = False,
         files_together: int = MAX_FILES_PER_UNIT,
+        files_apart: int = 0,
     ) -> None:
         self.files, self.kinds = files, kinds
         self.takes_empty = takes_empty  # empty files are handed out, too: a worker must report them
         self.done = done if done is not None else Coverage()
         self.files_per_partition, self.files_together = files_per_partition, files_together
+        self.files_apart = files_apart  # so many form a unit, each a partition of its own; 0: grouped by size
         self.ratio = ratio  # decoded bytes per compressed byte, learned as files are read
         self._next_file = 0
         self._remaining: deque[Piece] = deque()  # ranges of the file being cut
@@ -129,15 +132,18 @@ class Cursor:
         pieces = [Piece(file, PieceKind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return WorkItem(pieces, Mode.FEED)
 
-    def next(self, block_bytes: int, may_feed: bool = True) -> WorkItem | None:
-        """Work of at most `block_bytes` decoded (as far as sizes tell); None when there is no more, or only feeds."""
+    def next(self, block_bytes: int, may_feed: bool = True, whole_bytes: int = 0) -> WorkItem | None:
+        """Return work of at most `block_bytes` decoded (as far as sizes tell); None if nothing is left, or only feeds.
+
+        `whole_bytes`: the same for files that are partitions of their own.
+        """
         for i, work in enumerate(self._ready):
             if may_feed or work.mode is not Mode.FEED:
                 del self._ready[i]
                 return work
         if self._remaining:
             return self._cut(block_bytes)
-        return self._from_files(block_bytes, may_feed)
+        return self._from_files(block_bytes, may_feed, max(block_bytes, whole_bytes))
 
     def _cut(self, block_bytes: int) -> WorkItem:
         """Cut a range off the file being cut, so that the rest is cut evenly."""
@@ -150,9 +156,9 @@ class Cursor:
             piece = Piece(piece.file, piece.kind, piece.path, piece.start, cut)
         return WorkItem([piece])
 
-    def _from_files(self, block_bytes: int, may_feed: bool) -> WorkItem | None:
+    def _from_files(self, block_bytes: int, may_feed: bool, whole_bytes: int) -> WorkItem | None:
         """Return the next small files as one group, or the first work of a file that is not handed out whole."""
-        group = self._new_group(block_bytes)
+        group = self._new_group(block_bytes, whole_bytes)
         while self._next_file < len(self.files):
             i = self._next_file
             kind, done = self.kinds[i], self.done.get(i)
@@ -177,11 +183,13 @@ class Cursor:
                 continue
             self._advance()
             group.add(self._whole_file(i), decoded_bytes)
-        return WorkItem(group.pieces) if group.pieces else None
+        return WorkItem(group.pieces, whole=self.files_apart > 0) if group.pieces else None
 
-    def _new_group(self, block_bytes: int) -> _FileGroup:
+    def _new_group(self, block_bytes: int, whole_bytes: int) -> _FileGroup:
         if self.files_per_partition is not None:  # so many files, whatever their size, as far as memory allows
             return _FileGroup(self.files_per_partition or self.files_together, math.inf)
+        if self.files_apart:
+            return _FileGroup(self.files_apart, whole_bytes)
         return _FileGroup(self.files_together, block_bytes)
 
     def _decoded_bytes(self, file: int) -> int:

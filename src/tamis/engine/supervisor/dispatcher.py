@@ -32,6 +32,7 @@ class Pace:
     def __init__(self, n_segments: int, timeout_s: float, expected_s: float = 0.0) -> None:
         self._longest_s, self._expected_s = min(_LONGEST_S, timeout_s / 10), expected_s
         self._rates = [0.0] * n_segments  # seconds for a byte of the input, in each segment
+        self._steady = [0.0] * n_segments  # the same of units that are not so small that starting is most of it
         self._started_s: float | None = None
 
     def learn(self, segment: int, input_bytes: int, seconds: float) -> None:
@@ -39,6 +40,8 @@ class Pace:
         if input_bytes > 0:
             rate, old = max(seconds, 1e-6) / input_bytes, self._rates[segment]
             self._rates[segment] = _OLD_WEIGHT * old + (1 - _OLD_WEIGHT) * rate if old else rate
+            if input_bytes >= _FIRST_BYTES:
+                self._steady[segment] = rate
 
     def knows(self, segment: int) -> bool:
         """Return True if a unit of this segment is done."""
@@ -56,6 +59,11 @@ class Pace:
         if self._expected_s:
             return min(size, max(_FIRST_BYTES, int(longest_s / max(self._expected_s, *self._rates))))
         return min(size, _UNTRIED_BYTES)
+
+    def longest(self, size: int) -> int:
+        """Return `size`, or less where that is known to take longer than any unit should."""
+        rate = max(self._steady)
+        return min(size, max(_LEAST_BYTES, int(self._longest_s / rate))) if rate else size
 
 
 class Dispatcher:
@@ -171,9 +179,10 @@ class Dispatcher:
         if segment > 0:
             return None
         size = self._bound_in_time(node.arbiter.block_size(0, cap_bytes, node.decision.allow_growth, worker), now_s)
-        while (work := self._queue.cursor.next(size)) is not None:
+        whole = self._whole_size(node, cap_bytes, worker)
+        while (work := self._queue.cursor.next(size, whole_bytes=whole)) is not None:
             unit = self._queue.new_unit(work.pieces)
-            unit.block_bytes = size
+            unit.block_bytes = max(size, whole) if work.whole else size
             if work.mode is Mode.FEED:
                 unit.mode = Mode.FEED
                 unit.block_bytes = self._bound_in_time(
@@ -186,6 +195,13 @@ class Dispatcher:
             unit.describe = work.describe
             return unit
         return None
+
+    def _whole_size(self, node: PoolNode, cap_bytes: int, worker: Worker) -> int:
+        """Return the size up to which a file is one unit: what fits the worker, and does not take too long."""
+        if not self._config.whole_file_bytes:
+            return 0
+        size = min(self._config.whole_file_bytes, node.arbiter.whole_size(cap_bytes, worker))
+        return self.pace.longest(size)
 
     def _bound_in_time(self, size: int, now_s: float) -> int:
         """Return the size of the next unit, or less where stages are slow.

@@ -154,6 +154,10 @@ class MemoryArbiter:
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
+    def whole_size(self, cap_bytes: int, worker: Worker) -> int:
+        """Return the largest unit of the first segment that is expected to fit, whatever the sizes tried before."""
+        return self.predictors[0].best_size(cap_bytes - self.retained_bytes(worker, 0))
+
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
         """Return a size for blocks: that of partitions for the workers next to (or after) a feeder with this cap."""
         n, share = self.n_seats(feeding=True), self.fair_cap()

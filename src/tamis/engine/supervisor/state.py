@@ -79,6 +79,7 @@ class Config:
     gpu_overflow: str = "quarantine"  # of a document that does not fit a device: "quarantine" it, or "cut" it
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
+    whole_file_bytes: int = 0  # larger files are cut where files are partitions of their own; 0: nowhere are they
     bounded_in_time: bool = True  # partitions of slow stages are smaller than that; not where the user chose a size
     expected_s: float = 0.0  # that a worker takes for a byte of the input, by earlier runs; 0: not known
     queue_bytes: int = 256 << 20
@@ -95,6 +96,10 @@ class Config:
     shared_bytes: int = 8_000_000
     in_all: list[bool] | None = None  # by segment: `fixed_workers` are those of all nodes together, not of each
     nodes: list[NodeSpec] | None = None  # those that are there; None: this machine alone, with the figures above
+
+    @property
+    def largest_unit_bytes(self) -> int:
+        return max(self.max_block_bytes, self.whole_file_bytes)
 
     def ceiling(self, cap_bytes: int) -> int:
         """Return the use at which a worker with this cap is over it for certain, whatever the measuring error."""

@@ -80,6 +80,7 @@ from tamis.stages.io import ReadHints
 from tamis.stages.notes import InputNotes
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 from tamis.tasks.columns.python_values import python_values
+from tamis.tasks.file_group import infer_dataset_name
 
 _POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
@@ -423,8 +424,9 @@ class UnitRunner:
     @cached_property
     def _dataset(self) -> str:
         """The name of the input: the folder of its first file."""
-        first = next(iter(self.config.inputs), "")
-        return os.path.basename(os.path.dirname(first)).lower() or self.job.name
+        return (
+            infer_dataset_name([os.fsdecode(path) for path in itertools.islice(self.config.inputs, 1)]) or self.job.name
+        )
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
         """Return documents as the tasks that the reader emits.

@@ -171,6 +171,6 @@ def conditions(
         cap_bytes=shares.cap_bytes,
         input_bytes=int(stored * remaining / decoded) if decoded else 0,
         decoded_bytes=remaining,
-        max_block_bytes=config.max_block_bytes,
+        max_block_bytes=config.largest_unit_bytes,
         handover_bytes=0 if not handed else decoded if config.mode == "batch" else config.queue_bytes,
     )

@@ -75,8 +75,9 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     """Reads files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these; a mapping
-    ({"n": "int64"}) also declares the types that they have in `batch.data`, which are found by a scan otherwise.
+    files; with neither, partitions follow from the memory budget, or each file is one (`one_per_file`). `fields`: the
+    documents have only these; a mapping ({"n": "int64"}) also declares the types that they have in `batch.data`, which
+    are found by a scan otherwise.
 
     Subclasses name the stage that reads, and declare `file_extensions`, `task_type`, `_generate_ids`, `_assign_ids`,
     `storage_options` and `limit` in the order that callers of NeMo Curator's readers may rely on, which is not the same
@@ -90,6 +91,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     read_kwargs: dict[str, Any] | None = None
     hints: ReadHints = field(default=ReadHints(), init=False, repr=False)
     leave_out: tuple[str, ...] = field(default=(), init=False, repr=False)  # as in FilePartitioningStage
+    one_per_file: bool = field(default=False, init=False, repr=False)  # as in FilePartitioningStage
     reader: ClassVar[type[FileReaderStage]]
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
             storage_options=options.storage_options or (self.read_kwargs or {}).get("storage_options"),
             limit=options.limit,
         )
-        files.leave_out = self.leave_out
+        files.leave_out, files.one_per_file = self.leave_out, self.one_per_file
         return [files, reader]
 
 

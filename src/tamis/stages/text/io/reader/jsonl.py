@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
@@ -23,8 +23,9 @@ class JsonlReader(FileReader):
     """Read JSONL files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these; a mapping
-    ({"n": "int64"}) also declares the types that they have in `batch.data`, which are found by a scan otherwise.
+    files; with neither, each file is one partition, as far as it fits its worker (512 MB at most). `fields`: the
+    documents have only these; a mapping ({"n": "int64"}) also declares the types that they have in `batch.data`, which
+    are found by a scan otherwise.
     `_generate_ids`, `_assign_ids`: add a column of integer ids (ids.py).
     """
 
@@ -35,4 +36,5 @@ class JsonlReader(FileReader):
     name: str = "jsonl_reader"
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
+    one_per_file: bool = field(default=True, init=False, repr=False)
     reader: ClassVar[type[FileReaderStage]] = JsonlReaderStage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tamis.stages.file_partitioning import PARQUET_SUFFIXES
@@ -29,4 +29,5 @@ class ParquetReader(FileReader):
     name: str = "parquet_reader"
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
+    one_per_file: bool = field(default=True, init=False, repr=False)
     reader: ClassVar[type[FileReaderStage]] = ParquetReaderStage
