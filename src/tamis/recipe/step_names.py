@@ -30,6 +30,7 @@ NAMES = {
     "gopher_repetition": "tamis.stages.text.filters.gopher.GopherRepetition",
     "c4_quality": "tamis.stages.text.filters.c4.C4Quality",
     "fineweb_quality": "tamis.stages.text.filters.fineweb.FineWebQuality",
+    "language_rules": "tamis.stages.text.filters.language_rules.LanguageRules",
     "heuristic_english": "tamis.stages.text.filters.nemo_curator.HeuristicEnglish",
     "heuristic_non_english": "tamis.stages.text.filters.nemo_curator.HeuristicNonEnglish",
     "text": "tamis.stages.text.filters.has_text.HasText",

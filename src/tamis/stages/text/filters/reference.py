@@ -91,6 +91,7 @@ Pipeline("filtered", stages=stages).run(memory="1GB")
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "SubstringFilter": {"substring": "x", "position": "any"},
     "GeneralCommentToCodeFilter": {"language": "text/x-c"},
+    "StopWordsFilter": {"stop_words": ["der", "die", "und"]},
     "PerExtensionFilter": {"lang": "python", "extension": "py"},
 }
 # Filters that need a model to score a text.
