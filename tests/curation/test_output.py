@@ -309,7 +309,7 @@ def test_a_card_folds_rules_that_dropped_nothing_and_stays_one_page_with_hostile
     ledger.records.add(100, 1)
     ledger.written.add(60, 1)
     describe, quality = StageBook("describe"), StageBook("quality")
-    describe.count({"field=```\n# owned": 60, "characters": 240_000})
+    describe.count({"field=```\n# owned": 60, "characters": 240_000, "tokens written": 60_000})
     quality.drop("short", 40, 1)
     ledger.stages = [quality, describe]
     rules = [RecordedRule("quality", name, limits={"minimum": 3}) for name in ("short", "long", "odd")]

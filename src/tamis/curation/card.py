@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis._lazy import pc
+from tamis._lazy import np, pc
+from tamis.dedup.quantiles.stages import weights_of
 from tamis.engine.schema import RecordedRule
 from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage
@@ -20,7 +21,8 @@ from tamis.tasks import DocumentBatch
 
 LICENCE_FIELDS = ("license", "licence", "license_type")
 CHARS, LICENCE, LANGUAGE, FIELD = "characters", "licence", "language", "field"
-_CHARS_PER_TOKEN = 4  # of English text with current vocabularies
+TOKENS, WRITTEN = "tokens written", "written"
+BYTES_PER_TOKEN = 4  # of English text with current vocabularies
 _BAR, _BAR_CHARS, _MAX_BARS = "█", 40, 24
 _PLACEHOLDERS: dict[str, Any] = {"number": 0, "boolean": True, "list": [], "object": {}}
 _MAX_CHARS = 60
@@ -67,6 +69,7 @@ class Provenance:
     command: str = ""
     version: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)  # of the first document: names and types
+    tokenizer: str = ""  # that counted the tokens; "" for a quarter of the bytes
 
 
 def make_card(
@@ -128,9 +131,9 @@ def _introduction(ledger: Any, metrics: Mapping[str, float], provenance: Provena
     share = f" ({ledger.written.n / n:.1%})" if n else ""
     by = f" with Tamis {provenance.version}" if provenance.version else ""
     sentence = f"{ledger.written.n:,} of {n:,} documents{share}, curated{by}."
-    is_counted = any("tokens" in book.metrics for book in ledger.stages)
-    if (chars := int(metrics.get(CHARS, 0))) and not is_counted:
-        sentence += f" About {round(chars / _CHARS_PER_TOKEN, -3):,.0f} tokens, at {_CHARS_PER_TOKEN} characters each."
+    if (n_tokens := int(metrics.get(TOKENS, 0))) and not any(book.name == "tokenize" for book in ledger.stages):
+        by = f"by the tokenizer {_plain(provenance.tokenizer)}" if provenance.tokenizer else "a quarter of its bytes"
+        sentence += f" {'' if provenance.tokenizer else 'About '}{n_tokens:,} tokens, {by}."
     return sentence
 
 
@@ -285,14 +288,17 @@ def _plain(text: str) -> str:
 # -- counting in the last pass ----------------------------------------------------------------------------------------
 @dataclass(repr=False)
 class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Counts characters of texts, licences where documents name one, and languages where a field has them.
+    """Counts characters and tokens of texts, licences where documents name one, and languages where a field has them.
 
-    Changes nothing.
+    Changes nothing. `tokens_field`: the number of tokens; None: a quarter of the bytes. `bucket_fields`: of these the
+    documents with each value are counted, too.
     """
 
     text_field: str = "text"
     language_fields: Sequence[str] = ("language",)
     name: str = DESCRIBE
+    tokens_field: str | None = None
+    bucket_fields: Sequence[str] = ()
 
     def inputs(self) -> Any:
         return ["data"], [self.text_field]
@@ -301,14 +307,22 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not batch.num_items:
             return batch
         self._log_metric(CHARS, float(pc.sum(pc.utf8_length(batch.texts(self.text_field))).as_py() or 0))
+        self._log_metric(TOKENS, float(self._tokens(batch)))
         names = batch.get_columns()
         columns = set(names)
+        for name in [f for f in self.bucket_fields if f in columns]:
+            values, counts = np.unique(np.array(batch.values(name), object).astype(str), return_counts=True)
+            self._log_metrics({f"{WRITTEN} {name}={v}": float(n) for v, n in zip(values, counts, strict=True)})
         fields_here = [f"{FIELD}={name}" for name in names[:_MAX_VALUES] if len(name) <= _MAX_CHARS]
         self._log_metrics(dict.fromkeys(fields_here, batch.num_items))
         for kind, fields in ((LICENCE, LICENCE_FIELDS), (LANGUAGE, self.language_fields)):
             for name in [f for f in fields if f in columns]:
                 self._log_metrics(counted(kind, batch.values(name)))
         return batch
+
+    def _tokens(self, batch: DocumentBatch) -> int:
+        weights = weights_of(batch, "tokens", self.text_field, self.tokens_field)
+        return int(weights.sum())
 
 
 def counted(kind: str, values: Sequence[Any]) -> dict[str, float]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Source, SourceMix, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.result import CurationResult
-from tamis.curation.steps import Deduplication, LeftOut, Step
+from tamis.curation.steps import Buckets, Deduplication, KeepTop, LeftOut, Mix, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
@@ -22,7 +23,7 @@ from tamis.stages.io import Writer
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import ArrowWriter
 from tamis.stages.text.tokens.options import TokenOptions
-from tamis.stages.text.tokens.stages import IDENTITY, IDS, TokenFileWriter, Tokenize
+from tamis.stages.text.tokens.stages import IDENTITY, IDS, CountTokens, TokenFileWriter, Tokenize
 from tamis.stages.text.tokens.tokenizer import tokenizer_path
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Curation:
             self.steps += self._flat(step)
         if self.writing.tokens is not None:
             self.steps.append(self._tokenizing(self.writing.tokens))
+        self.steps = _counting_tokens(self.steps)
         names = [s.name for s in self.steps if isinstance(s, Deduplication)]
         if len(set(names)) < len(names):
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
@@ -202,6 +204,10 @@ class Curation:
         self._partitioning().reach()
         return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
 
+    def token_count(self) -> CountTokens | None:
+        """Return the step that counts tokens, the last one; None if a quarter of the bytes stands for them."""
+        return next((step for step in reversed(self.steps) if isinstance(step, CountTokens)), None)
+
     def mix(self) -> SourceMix | None:
         """Return the stage that gives each source its weight, or None if there is nothing to do."""
         from tamis.formats.input_files.listing import list_files
@@ -272,6 +278,19 @@ class Curation:
 
     def __repr__(self) -> str:
         return f"Curation({self.name!r}, steps=[{', '.join(s.name for s in self.steps)}])"
+
+
+def _counting_tokens(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps; those that weigh by tokens and name no field of them take that of a step before."""
+    linked: list[Step] = []
+    field: str | None = None
+    for step in steps:
+        if isinstance(step, CountTokens):
+            field = step.count_field
+        if isinstance(step, Buckets | KeepTop | Mix) and step.tokens_field is None and field is not None:
+            step = replace(step, tokens_field=field)
+        linked.append(step)
+    return linked
 
 
 def _writer_for(paths: Any, suffixes: Sequence[str], output: str, file_type: str | None) -> Writer:

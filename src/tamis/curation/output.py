@@ -180,7 +180,9 @@ def _provenance(run: CurationRun, written: RunResult) -> Provenance:
     paths = run.curation.file_list_paths()
     sources = [str(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     first = next((os.path.join(run.output.home, f.name) for f in written.files), "")
-    return Provenance(sources, _command(run.output.run_dir), __version__, _first_fields(first))
+    count = run.curation.token_count()
+    tokenizer = "" if count is None else os.path.basename(count.tokenizer.rstrip("/"))
+    return Provenance(sources, _command(run.output.run_dir), __version__, _first_fields(first), tokenizer)
 
 
 def _command(run_dir: str) -> str:

@@ -25,7 +25,7 @@ from tamis.curation.output import drop_card, finish_output, forget_output, tidy_
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationFacts, CurationResult
 from tamis.curation.state import ChoiceTask, CurationRecord, ScoresTask
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import Buckets, Deduplication
 from tamis.dedup import state
 from tamis.dedup.output_directory import OutputDirectory
 from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, WorkflowSettings
@@ -321,10 +321,19 @@ class CurationRun:
             if any(mix.most):
                 mix.limits = self._choose_documents(source, list(last), mix, **more)
             last.append(mix)
-        describe = [Describe(self.curation.text_field)] if self.curation.writing.card else []
+        describe = self._describe()
         stages: list[Any] = [source, *self.replay.stages(), *last, *describe, self.curation.writer()]
         pipeline = Pipeline(self.curation.name, stages=stages)
         return self._execute_checked(pipeline, "write", **self._of_output(), **more)
+
+    def _describe(self) -> list[Describe]:
+        """Return the stage that counts what is written: for the card, and the tables of buckets and tokens."""
+        steps, count = self.curation.steps, self.curation.token_count()
+        buckets = [step.bucket_field for step in steps if isinstance(step, Buckets)]
+        if not (self.curation.writing.card or buckets or count is not None):
+            return []
+        field = None if count is None else count.count_field
+        return [Describe(self.curation.text_field, tokens_field=field, bucket_fields=buckets)]
 
     def _of_output(self) -> dict[str, Any]:
         """Return the settings of the pass that writes: size of files, and folders by fields."""

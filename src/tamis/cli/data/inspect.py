@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.parsing.arguments import Argument, Option
@@ -45,9 +44,10 @@ def inspect(
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.formats.input_files.listing import list_files
     from tamis.formats.input_files.skipped import skipped_lines
+    from tamis.stages.text.tokens.tokenizer import text_counter
 
     files = list_files(paths, SUFFIXES)
-    counter = None if tokenizer is None else _token_counter(tokenizer)
+    counter = None if tokenizer is None else text_counter(tokenizer)
     sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files, counter)
     if as_json:
         print_json({**as_dict(sample), "skipped_files": [asdict(entry) for entry in files.skipped.entries()]})
@@ -90,19 +90,6 @@ def as_dict(sample: DataSample) -> dict[str, Any]:
         "n_bad_lines": sample.n_bad,
         "bad_lines": [dict(vars(bad)) for bad in sample.bad_lines],
     }
-
-
-def _token_counter(folder: str) -> Callable[[str], int]:
-    from tamis._lazy import pa
-    from tamis.stages.text.tokens.tokenizer import load
-
-    loaded = load(folder)
-
-    def count(text: str) -> int:
-        plain = text.encode("utf-8", "replace").decode()  # half of a pair of surrogates is no text
-        return len(loaded.encode(pa.array([plain], pa.large_string())).ids)
-
-    return count
 
 
 def _tokens(sample: DataSample) -> dict[str, Any]:

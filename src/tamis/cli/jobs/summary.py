@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +153,12 @@ def _untraced_lines(stages: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _tokens(stages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the tokens that were written, as the last pass of a curation counts them, or those that stages made."""
+    written = next((stage["metrics"]["tokens written"] for stage in stages if "tokens written" in stage["metrics"]), 0)
+    return int(written or sum(stage["metrics"].get("tokens", 0) for stage in stages))
+
+
 def _lines(about: dict[str, Any]) -> list[str]:
     lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
     if about["n_blank_lines"]:
@@ -161,7 +167,7 @@ def _lines(about: dict[str, Any]) -> list[str]:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(skipped.items(), key=lambda s: (-s[1], s[0])))
         lines.append(f"{count(sum(skipped.values()), 'record')} of the input that are no documents skipped: {reasons}")
     lines += _untraced_lines(about["stages"])
-    if n_tokens := sum(int(stage["metrics"].get("tokens", 0)) for stage in about["stages"]):
+    if n_tokens := _tokens(about["stages"]):
         lines.append(f"{count(n_tokens, 'token')} in {count(about['n_written'], 'document')}")
     if about["n_bad_ranges"]:
         stretches = count(about["n_bad_ranges"], "stretch").replace("stretchs", "stretches")

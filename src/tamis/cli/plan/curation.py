@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tamis.cli.data.sampling import take_sample
 from tamis.cli.parsing.arguments import CommandExit
 from tamis.cli.plan.machine import Dataset, PlannedMachine, this_machine
+from tamis.cli.plan.mix import plan_mix
 from tamis.cli.plan.show import budget_words, too_small_line
 from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.curation import Curation
 from tamis.curation.planner import CurationPlan
 from tamis.curation.steps import Deduplication
-from tamis.errors import BudgetError
+from tamis.errors import BudgetError, TamisError
 from tamis.forecast import shipped_table
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size
@@ -28,6 +30,7 @@ _READER, _WRITER = "tamis.stages.text.io.reader.", "tamis.stages.text.io.writer.
 _NUMBER_BYTES = 24  # of each document, where sources have max_documents
 _TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are compared
 _PARTITION_BYTES = 32 << 20
+_TOKEN_SAMPLE_BYTES, _TOKEN_FILES = 2 << 20, 16
 _HELD = 3  # what a worker holds of its partition: text, columns and what stages make of them
 _ON_NODES = (
     "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one "
@@ -92,20 +95,61 @@ def show_plan(
     fits = budget_bytes >= smallest.n_bytes
     costs = _costs(curation, passes, sizes, budget_bytes, where, dataset)
     lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
+    if (tokens := _tokens(curation, sizes, may_run_trials)) is not None:
+        lines.append(tokens.line())
     lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
     each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
     lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
+    tries = may_run_trials and where.is_this_machine and dataset is None and fits
+    mix = plan_mix(curation, settings) if tries else None
+    lines += [] if mix is None else mix.lines()
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
     figures = {**sizes, "costs": [asdict(c) for c in costs], "output": curation.output_path}
+    figures |= {"tokens": None if tokens is None else asdict(tokens)}
     figures |= {"machine": machine, "nodes": where.nodes}
     figures |= {"budget_bytes": budget_bytes, "fits": fits}
     figures |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured}
+    figures |= {} if mix is None else {"mix": mix.to_dict()}
     cost_texts = [cost.describe(where) for cost in costs]
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
+
+
+@dataclass(frozen=True)
+class PlannedTokens:
+    """The tokens of the input, estimated from a sample. `tokenizer`: "" for a quarter of the bytes."""
+
+    n_tokens: int
+    tokenizer: str
+
+    def line(self) -> str:
+        by = f"by the tokenizer {self.tokenizer}" if self.tokenizer else "a quarter of the bytes of texts"
+        return f"tokens of the input: about {self.n_tokens:,}, {by}"
+
+
+def _tokens(curation: Curation, sizes: Mapping[str, Any], may_load: bool) -> PlannedTokens | None:
+    """Estimate the tokens of the input; None if no document can be looked at. `may_load`: a tokenizer, too."""
+    from tamis.stages.text.tokens.tokenizer import text_counter
+
+    files, count = curation.files(), curation.token_count() if may_load else None
+    try:
+        counter = _quarter if count is None else text_counter(count.tokenizer)
+        sample = take_sample(
+            files.paths, list(files.sizes), _TOKEN_SAMPLE_BYTES, curation.text_field, _TOKEN_FILES, counter
+        )
+    except (TamisError, OSError):  # the run says what is wrong
+        return None
+    if not sample.n_documents:
+        return None
+    n_tokens = round(sample.n_tokens / sample.n_documents * int(sizes["n_documents"]))
+    return PlannedTokens(n_tokens, "" if count is None else os.path.basename(count.tokenizer.rstrip("/")))
+
+
+def _quarter(words: str) -> int:
+    return (len(words.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
 def _imagined_sizes(sizes: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tamis.dedup.solver_task import DecideBuckets, DecideMix, DecideTop
 
 Array = NDArray[Any]
-EDGES, SCORES, MIX_FILE = "edges.json", "scores.parquet", "mix.json"
+EDGES, SCORES, MIX_FILE, TABLE = "edges.json", "scores.parquet", "mix.json", "buckets.json"
 
 
 def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
@@ -63,16 +63,15 @@ def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
             kept.add(part)
     table.close()
     files.write_json(os.path.join(run.task.duplicates, EDGES), state.to_dict(edges), indent=1, mode=0o666)
+    buckets = [
+        {"group": name, "n_documents": counts[i].tolist(), "weight": weights[i].tolist()}
+        for i, name in enumerate(names)
+    ]
+    shown = {"weight": step.choice.weight, "scores": step.choice.scores, "n_without_score": n_without}
+    groups = [{**bucket, "edges": group.edges} for bucket, group in zip(buckets, edges.groups, strict=True)]
+    files.write_json(os.path.join(run.task.duplicates, TABLE), {**shown, "groups": groups}, mode=0o666)
     run.state.summary.write(
-        {
-            "n_documents": len(scored.records),
-            "n_duplicates": 0,
-            "n_without_score": n_without,
-            "buckets": [
-                {"group": name, "n_documents": counts[i].tolist(), "weight": weights[i].tolist()}
-                for i, name in enumerate(names)
-            ],
-        }
+        {"n_documents": len(scored.records), "n_duplicates": 0, "n_without_score": n_without, "buckets": buckets}
     )
 
 

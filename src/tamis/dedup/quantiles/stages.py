@@ -43,7 +43,8 @@ class ScoreRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.keys import numbers_of, position_columns, record_batch
 
-        columns = position_columns(batch) | {"weight": self._weights(batch)}
+        weights = weights_of(batch, self.weight, self.text_field, self.tokens_field)
+        columns = position_columns(batch) | {"weight": weights}
         for k, name in enumerate(self.scores):
             columns[f"score_{k}"] = numbers_of(batch.column(name)).astype(np.float32)
         if self.draws:
@@ -64,20 +65,25 @@ class ScoreRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         draws: Array = np.minimum(drawn >> np.uint64(32), np.uint64(0xFFFFFFFE)).astype(np.uint32)
         return draws
 
-    def _weights(self, batch: DocumentBatch) -> Array:
-        from tamis.dedup.keys import numbers_of
 
-        if self.weight == "documents":
-            return np.ones(batch.num_items, np.int64)
-        if self.weight == "tokens" and self.tokens_field is not None:
-            counts = numbers_of(batch.column(self.tokens_field))
-            weights: Array = np.nan_to_num(np.clip(counts, 0, 2.0**40)).astype(np.int64)
-            return weights
-        sizes = pc.fill_null(pc.binary_length(batch.texts(self.text_field)), 0)
-        n_bytes: Array = np.asarray(sizes.to_numpy(zero_copy_only=False), np.int64)
-        if self.weight == "tokens":
-            n_bytes = (n_bytes + 3) // 4
-        return n_bytes
+def weights_of(batch: DocumentBatch, weight: str, text_field: str, tokens_field: str | None) -> Array:
+    """Return what each document counts: 1, the bytes of its text, or its tokens.
+
+    Tokens are in a field, or a quarter of the bytes.
+    """
+    from tamis.dedup.keys import numbers_of
+
+    if weight == "documents":
+        return np.ones(batch.num_items, np.int64)
+    if weight == "tokens" and tokens_field is not None:
+        counts = numbers_of(batch.column(tokens_field))
+        weights: Array = np.nan_to_num(np.clip(counts, 0, 2.0**40)).astype(np.int64)
+        return weights
+    sizes = pc.fill_null(pc.binary_length(batch.texts(text_field)), 0)
+    n_bytes: Array = np.asarray(sizes.to_numpy(zero_copy_only=False), np.int64)
+    if weight == "tokens":
+        n_bytes = (n_bytes + 3) // 4
+    return n_bytes
 
 
 def _short(values: Sequence[Any]) -> bytes:

@@ -14,6 +14,7 @@ from tamis.observe.charts.style import CSS
 from tamis.observe.charts.svg import text
 from tamis.observe.charts.tables import alerts_table, events_table, nodes_table
 from tamis.observe.report import documents, parts, summary
+from tamis.observe.report.choice import choice
 from tamis.observe.report.decontamination import decontamination
 from tamis.observe.report.facts import Facts
 from tamis.observe.report.passages import passages
@@ -33,6 +34,7 @@ def render(facts: Facts) -> str:
         ("duplicates", "Duplicates", documents.duplicates(facts)),
         ("passages", "Repeated passages", passages(facts)),
         ("decontamination", "Decontamination", decontamination(facts.run_dir)),
+        ("choice", "Buckets and mix", choice(facts.run_dir, facts.ledger)),
         ("composition", "Composition", documents.composition(facts)),
         ("samples", "Samples", documents.samples(facts)),
         ("images", "Images", facts.thumbnails),

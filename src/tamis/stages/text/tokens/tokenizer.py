@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -295,3 +295,16 @@ def _special_tokens(file: Path, text: bytes) -> dict[str, int]:
         if isinstance(content, str) and content in special:
             return special | {"": special[content]}
     return special
+
+
+def text_counter(folder: str) -> Callable[[str], int]:
+    """Return a function that counts the tokens of one text, for samples of a few documents."""
+    from tamis._lazy import pa
+
+    loaded = load(folder)
+
+    def count(text: str) -> int:
+        plain = text.encode("utf-8", "replace").decode()  # half of a pair of surrogates is no text
+        return len(loaded.encode(pa.array([plain], pa.large_string())).ids)
+
+    return count
