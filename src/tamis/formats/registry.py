@@ -61,7 +61,7 @@ class TableEntry(NamedTuple):
 
 LINES = {"jsonl": LineEntry((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl.format")}
 TABLES = {
-    "parquet": TableEntry((".parquet",), "tamis.formats.parquet.format", b"PAR1"),
+    "parquet": TableEntry((".parquet", ".pq"), "tamis.formats.parquet.format", b"PAR1"),
     "arrow": TableEntry((".arrow", ".feather"), "tamis.formats.arrow.format", b"ARROW1"),
     "text": TableEntry(
         (".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODEC_SUFFIXES, explicit_only=True
@@ -90,7 +90,7 @@ def suffixes(*formats: str) -> tuple[str, ...]:
     """Return the suffixes of these formats ("jsonl" among them) without compressions; by default of all read unasked.
 
     >>> suffixes("parquet"), suffixes()
-    (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather', '.warc', '.wet'))
+    (('.parquet', '.pq'), ('.jsonl', '.json', '.ndjson', '.parquet', '.pq', '.arrow', '.feather', '.warc', '.wet'))
     """
     names = formats or (*LINES, *(name for name, entry in TABLES.items() if not entry.explicit_only), *RECORDS)
     return tuple(s for name in names for s in _entry(name).suffixes)

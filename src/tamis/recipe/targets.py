@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from tamis import _satellites, secrets
-from tamis.errors import RecipeError
+from tamis.errors import RecipeError, UsageError
 from tamis.signatures import signature
+from tamis.stores.options import check as check_store_options
 from tamis.yaml_text import Located, suggest
 
 PUBLIC_ROOMS = (
@@ -69,6 +70,8 @@ class Targets:
         if not isinstance(at.node.value, dict):
             return at.scalar()
         parameters = at.fields()
+        if (store := parameters.get("storage_options")) is not None:
+            _refuse_keys(store, self.build(store))
         target = parameters.pop(TARGET, None)
         if target is None:
             return {key: self.build(item) for key, item in parameters.items()}
@@ -197,3 +200,12 @@ def _is_offered(module: ModuleType, attribute: str, value: object) -> bool:
         and isinstance(value, type)
         and value.__module__.startswith("tamis.")
     )
+
+
+def _refuse_keys(at: Located, options: object) -> None:
+    """Refuse credentials: a recipe is copied, kept and shown."""
+    if isinstance(options, dict):
+        try:
+            check_store_options(options)
+        except UsageError as exc:
+            raise at.fail(str(exc)) from exc

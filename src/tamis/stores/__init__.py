@@ -1,7 +1,7 @@
 """Remote files: object stores (s3://, read and written) and HTTP servers (read-only).
 
 urls.py       remote or not, bucket and key
-options.py    `storage_options` as users know them, checked, by bucket; no credentials in them, ever
+options.py    `storage_options` as users know them, checked, by bucket; keys are kept apart
 retry.py      which failures are tried again, after how long, how often
 s3.py         the requests: list, look, read a range, write, write if nothing is there, upload in parts
 http.py       the same for web servers: look, read a range

@@ -1,10 +1,9 @@
 """`storage_options` as users know them from pandas and fsspec: checked, kept by bucket, handed on to workers.
 
-Never credentials.
-
 They travel in an environment variable of this program (`TAMIS_STORES`) to every process that it starts, and in the
-description of a run to workers on other machines. Nothing in them is secret: a key is refused with a message that says
-where it belongs.
+description of a run to workers on other machines. Nothing in them is secret. A key that a program gives (`key`,
+`secret`, `token`) is separated from them at once and kept in another variable (`TAMIS_STORE_KEYS`), for processes on
+this machine alone; no stage, log or run directory holds it. Recipes and commands may not have one.
 """
 
 from __future__ import annotations
@@ -12,14 +11,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.secrets import learn_values
 from tamis.stores.urls import is_bucket, split_s3
 
 VARIABLE = "TAMIS_STORES"
+KEYS_VARIABLE = "TAMIS_STORE_KEYS"
 EVERY = "*"
+_KEYS = ("key", "secret", "token")
 _CREDENTIALS = (
     "key",
     "secret",
@@ -48,6 +50,51 @@ class StoreOptions:
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
     use_ssl: bool | None = None
+
+
+@dataclass(frozen=True)
+class StoreKeys:
+    """The credentials for a bucket."""
+
+    key: str = field(repr=False)
+    secret: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+def keep_keys(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> dict[str, Any] | None:
+    """Keep credentials among the options for the buckets of these URLs; return the options without them.
+
+    Kept for this process and those that it starts on this machine.
+    """
+    if not given or all(given.get(name) is None for name in _KEYS):
+        return None if given is None else dict(given)
+    rest = {name: value for name, value in given.items() if name not in _KEYS}
+    if given.get("key") is None or given.get("secret") is None:
+        raise UsageError(f"{who}: give key and secret together, or neither")
+    keys = StoreKeys(str(given["key"]), str(given["secret"]), None if given.get("token") is None else given["token"])
+    learn_values({"secret": keys.secret, "token": keys.token or ""})
+    buckets = {split_s3(url)[0] for url in _buckets_of(urls, who)}
+    by_bucket = {**_kept_keys(), **{bucket: asdict(keys) for bucket in buckets}}
+    os.environ[KEYS_VARIABLE] = json.dumps(by_bucket)
+    return rest
+
+
+def keys_of(bucket: str) -> StoreKeys | None:
+    """Return the credentials kept for a bucket; None: those of the environment."""
+    kept = _kept_keys().get(bucket)
+    return None if kept is None else StoreKeys(**kept)
+
+
+def _kept_keys() -> dict[str, dict[str, Any]]:
+    kept: dict[str, dict[str, Any]] = json.loads(os.environ.get(KEYS_VARIABLE) or "{}")
+    return kept
+
+
+def _buckets_of(urls: Any, who: str) -> list[str]:
+    paths = [urls] if isinstance(urls, str) else urls
+    if named := [u for u in paths if isinstance(u, str) and is_bucket(u)]:
+        return named
+    raise UsageError(f"{who}: they are for paths that begin with s3://, and there is none")
 
 
 def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> StoreOptions:
@@ -91,7 +138,7 @@ def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: 
         raise UsageError(
             f"{who}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
             "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) "
-            "and leave it out"
+            "and leave it out (readers and writers in Python take key, secret and token)"
         )
     for part, option_names, section in (
         (options, _KNOWN, ""),
@@ -122,10 +169,7 @@ def remember(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_opt
     if not given:
         return
     options = check(given, who)
-    named = [u for u in ([urls] if isinstance(urls, str) else urls) if isinstance(u, str) and is_bucket(u)]
-    if not named:
-        raise UsageError(f"{who}: they are for paths that begin with s3://, and there is none")
-    restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in named}})
+    restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in _buckets_of(urls, who)}})
 
 
 def remember_for_all(pairs: Sequence[str]) -> None:

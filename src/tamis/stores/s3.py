@@ -25,7 +25,7 @@ from tamis.files import OWN, replacing
 from tamis.secrets import learn_values
 from tamis.stores import retry
 from tamis.stores.checksums import Expected, Running, expected_of
-from tamis.stores.options import StoreOptions, of_bucket
+from tamis.stores.options import StoreKeys, StoreOptions, keys_of, of_bucket
 from tamis.stores.reading import Changed, Check, Damaged, copy_into, read_all, retry_if_damaged, version_of
 
 _TRANSIENT = {500, 502, 503, 504, 429, 408}
@@ -73,7 +73,7 @@ class NameTaken(Exception):
     """Something is there already, and it was to be new."""
 
 
-_clients: dict[StoreOptions, Any] = {}
+_clients: dict[tuple[StoreOptions, StoreKeys | None], Any] = {}
 _used = False
 
 
@@ -88,10 +88,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def client(options: StoreOptions) -> Any:
-    """Return the boto3 client for these options, created once."""
-    if options in _clients:
-        return _clients[options]
+def client(options: StoreOptions, keys: StoreKeys | None = None) -> Any:
+    """Return the boto3 client for these options, created once. `keys`: instead of those of the environment."""
+    if (options, keys) in _clients:
+        return _clients[options, keys]
     try:
         import boto3
         from botocore import UNSIGNED
@@ -100,7 +100,8 @@ def client(options: StoreOptions) -> Any:
         raise MissingExtra("s3://", "s3") from None
     # Never in a message.
     learn_values({name: os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")})
-    session = boto3.session.Session()
+    own = (None, None, None) if keys is None else (keys.key, keys.secret, keys.token)
+    session = boto3.session.Session(*own)
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=options.connect_timeout,
@@ -120,7 +121,7 @@ def client(options: StoreOptions) -> Any:
         verify=options.verify,
         config=config,
     )
-    _clients[options] = connection
+    _clients[options, keys] = connection
     return connection
 
 
@@ -393,7 +394,7 @@ class Bucket:
         Returns None for a response with a status in `ok`; raises Passing, Changed or StoreError for other failures.
         """
         global _used
-        asker = client(self._options)
+        asker = client(self._options, keys_of(self.name))
         from botocore import exceptions
 
         _used = True

@@ -112,6 +112,7 @@ class OutputPlanner:
             fields=tuple(writer.fields) if writer.fields is not None else None,
             schema=dict(writer.schema) if writer.schema is not None else None,
             compression=(writer.write_kwargs or {}).get("compression", "zstd"),
+            row_group_rows=(writer.write_kwargs or {}).get("row_group_size"),
             options=dict(writer.options or {}),
             partition_by=tuple(writer.partition_by or self._context.settings.partition_fields),
         )

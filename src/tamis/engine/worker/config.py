@@ -23,9 +23,15 @@ class OutputSpec:
     fields: tuple[str, ...] | None = None
     schema: Mapping[str, str] | None = None
     compression: str = "zstd"
+    row_group_rows: int | None = None  # of Parquet, at most; None: as many as 32 MB hold
     # Of a format that is written as several files (registry.PACKERS).
     options: Mapping[str, Any] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()  # fields whose values name the folders of the files
+
+    def table_options(self) -> dict[str, Any]:
+        """Return the arguments of the TableWriter of the format, besides path and schema."""
+        more = {} if self.row_group_rows is None else {"row_group_rows": self.row_group_rows}
+        return {"compression": self.compression, **more}
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class OutputParts:
             self._out = StreamWriter(path, self._spec.codec)
         else:
             writer = registry.load_table_format(self._spec.format).TableWriter
-            self._out = writer(path, schema, compression=self._spec.compression)
+            self._out = writer(path, schema, **self._spec.table_options())
         self._path = path
 
     def _count(self, n_rows: int, data_bytes: int, content: int) -> None:

@@ -172,9 +172,7 @@ def _write_table(
     file_schema = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     name = spec.format if spec.format in registry.TABLES else "parquet"
     data_bytes = 0
-    with registry.load_table_format(name).TableWriter(
-        files.fresh(path), file_schema, compression=spec.compression
-    ) as writer:
+    with registry.load_table_format(name).TableWriter(files.fresh(path), file_schema, **spec.table_options()) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             lengths = row_bytes(table)
@@ -266,7 +264,7 @@ def recast_table(
     info = rows.describe(path)
     content = data_bytes = 0
     file_schema = output_schema(target, model if spec.schema is None else None, spec.fields or ())
-    with rows.TableWriter(files.fresh(target_path), file_schema, compression=spec.compression) as writer:
+    with rows.TableWriter(files.fresh(target_path), file_schema, **spec.table_options()) as writer:
         for _, table in rows.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))

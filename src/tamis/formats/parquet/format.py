@@ -205,8 +205,10 @@ class TableWriter(BufferedWriter):
         compression: str = "zstd",
         level: int | None = 3,
         row_group_bytes: int = ROW_GROUP_BYTES,
+        row_group_rows: int | None = None,
     ) -> None:
         super().__init__(path, schema, row_group_bytes)
+        self._row_group_rows = row_group_rows
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
@@ -216,7 +218,7 @@ class TableWriter(BufferedWriter):
         )
 
     def _write_group(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self._writer.write_table(table, row_group_size=self._row_group_rows or max(1, table.num_rows))
 
     def _write_end(self) -> None:
         self._writer.close()

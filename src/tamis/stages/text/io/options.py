@@ -11,6 +11,7 @@ from typing import Any
 
 from tamis.errors import UsageError, check_choice
 from tamis.formats.compression.codecs import CODECS, SUFFIXES_TEXT
+from tamis.sizes import check_optional_integer
 from tamis.stages.io import check_options
 from tamis.stores.options import check
 
@@ -21,6 +22,7 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "encoding": (("utf-8", "utf8", "UTF-8", None), "files are UTF-8"),
     "index": ((False, None), "a frame's index is not written; make it a column"),
     "force_ascii": ((False,), "text is written as in the record, in UTF-8"),
+    "date_format": (("iso", None), "times are written in ISO 8601"),
     "dtype_backend": (("pyarrow", "numpy_nullable", None), "frames hold the values as they are"),
 }
 _ENGINES = ("pyarrow", "pyarrow_direct", "pandas", "ujson", "auto", "cudf", None)
@@ -58,10 +60,16 @@ def jsonl_options(stage: str, write_kwargs: Mapping[str, Any] | None) -> tuple[d
     return options, _CODECS[codec]
 
 
-def rows_options(stage: str, write_kwargs: Mapping[str, Any] | None, compressions: Sequence[str]) -> dict[str, Any]:
-    """Return the checked options, with `compression` in the spelling of the writer; by default its first one."""
+def rows_options(
+    stage: str, write_kwargs: Mapping[str, Any] | None, compressions: Sequence[str], more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the checked options, with `compression` in the spelling of the writer; by default its first one.
+
+    `more`: options that only this writer has.
+    """
     options = {"compression": compressions[0], **(write_kwargs or {})}
-    _check(stage, "write_kwargs", options, ("compression", "engine", "index", "storage_options"))
+    _check(stage, "write_kwargs", options, ("compression", "engine", "index", "storage_options", *more))
+    check_optional_integer(options.get("row_group_size"), f"{stage}: write_kwargs: row_group_size")
     if options["compression"] is None:
         options["compression"] = "none"
     check_choice(f"{stage}: compression", options["compression"], compressions)

@@ -127,15 +127,21 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     def _parts(self) -> list[ProcessingStage[Any, Any]]:
         options: Any = self
-        reader = with_hints(self.reader(self.fields, self.read_kwargs), self.hints)
+        store = options.storage_options or (self.read_kwargs or {}).get("storage_options")
         files = FilePartitioningStage(
             self.file_paths,
             files_per_partition=self.files_per_partition,
             blocksize=self.blocksize,
             file_extensions=options.file_extensions,
-            storage_options=options.storage_options or (self.read_kwargs or {}).get("storage_options"),
+            storage_options=store,
             limit=options.limit,
         )
+        read_kwargs = self.read_kwargs
+        if store:  # without keys
+            options.storage_options = files.storage_options
+            read_kwargs = {k: v for k, v in (read_kwargs or {}).items() if k != "storage_options"}
+            self.read_kwargs = read_kwargs
+        reader = with_hints(self.reader(self.fields, read_kwargs), self.hints)
         files.leave_out, files.one_per_file = self.leave_out, self.one_per_file
         return [files, reader]
 

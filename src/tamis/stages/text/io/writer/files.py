@@ -16,6 +16,7 @@ from tamis.formats.hive import check_names
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import rows_options
 from tamis.stages.text.io.writer.base import BaseWriter
+from tamis.stores.options import keep_keys
 from tamis.stores.urls import is_bucket, output_url, path_of
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask
 
@@ -44,6 +45,9 @@ class FileWriter(Writer):
         self.partition_by = check_names(self.partition_by, f"{self.name}: partition_by") or None
         self.path = output_path(self.name, self.path)
         self.fields = check_fields(self.name, self.fields)
+        if (store := (self.write_kwargs or {}).get("storage_options")) is not None:
+            kept = keep_keys(self.path, store, f"{self.name}: write_kwargs: storage_options")
+            self.write_kwargs = {**(self.write_kwargs or {}), "storage_options": kept}
         check_choice(f"{self.name}: mode", self.mode, MODES)
         self.file_extension = self.file_extension.lstrip(".")
         self._check_format()
@@ -79,9 +83,11 @@ class FileWriter(Writer):
 
     def _batch_writer(self) -> _BatchWriter:
         mode = "ignore" if self.mode == "overwrite" else self.mode
-        compression = str((self.write_kwargs or {}).get("compression") or "zstd")
+        options = self.write_kwargs or {}
         writer = _BatchWriter(self.path, self.file_extension, {}, self.fields, self.name, mode)
-        writer.format, writer.codec, writer.compression = self.format, self.codec, compression
+        writer.format, writer.codec = self.format, self.codec
+        writer.compression = str(options.get("compression") or "zstd")
+        writer.row_group_size = options.get("row_group_size")
         return writer
 
 
@@ -92,9 +98,10 @@ class RowsWriter(FileWriter):
     schema: Mapping[str, str] | None = None
     extensions: ClassVar[tuple[str, ...]] = ()
     compressions: ClassVar[tuple[str, ...]] = ("none",)
+    write_options: ClassVar[tuple[str, ...]] = ()
 
     def _check_format(self) -> None:
-        self.write_kwargs = rows_options(self.name, self.write_kwargs, self.compressions)
+        self.write_kwargs = rows_options(self.name, self.write_kwargs, self.compressions, self.write_options)
         if self.file_extension not in self.extensions:
             expected = " or ".join(self.extensions)
             raise UsageError(f"{self.name}: file_extension must be {expected}, got {self.file_extension!r}")
@@ -132,6 +139,7 @@ class _BatchWriter(BaseWriter):
     format: str = "jsonl"
     codec: str | None = None
     compression: str = "zstd"
+    row_group_size: int | None = None
 
     def write_data(self, task: DocumentBatch, file_path: str) -> None:
         from tamis.formats import registry
@@ -140,7 +148,8 @@ class _BatchWriter(BaseWriter):
         if self.format in registry.TABLES:
             table = _table(task)
             writer = registry.load_table_format(self.format).TableWriter
-            with writer(file_path, table.schema, compression=self.compression) as rows:
+            more = {} if self.row_group_size is None else {"row_group_rows": self.row_group_size}
+            with writer(file_path, table.schema, compression=self.compression, **more) as rows:
                 rows.write(table)
             return
         with StreamWriter(file_path, self.codec) as out:

@@ -14,11 +14,13 @@ class ParquetWriter(RowsWriter):
 
     All files of a run have one schema: the types in `schema`, or the union of the types of the documents.
 
-    `write_kwargs`: compression ("zstd", "snappy", "gzip", "lz4", "none"). `mode` as in JsonlWriter.
+    `write_kwargs`: compression ("zstd", "snappy", "gzip", "lz4", "none"); row_group_size, the most rows of a row group,
+    which also has 32 MB at most. `mode` as in JsonlWriter.
     """
 
     file_extension: str = "parquet"
     name: str = "parquet_writer"
     format = "parquet"
-    extensions: ClassVar[tuple[str, ...]] = ("parquet",)
+    extensions: ClassVar[tuple[str, ...]] = ("parquet", "pq")
+    write_options: ClassVar[tuple[str, ...]] = ("row_group_size",)
     compressions: ClassVar[tuple[str, ...]] = ("zstd", "snappy", "gzip", "lz4", "none")
