@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import os
 import pickle
 import random
 import re
@@ -20,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
-from tamis.formats.compression.zstd import ZstdFile
 from tamis.stages.text.tokens import char_classes, patterns
 from tamis.stages.text.tokens.tokenizer import BpeTokenizer, LibraryTokenizer, load, of_json
 from tamis.stages.text.tokens.vocabulary import NotUnderstood, Prefix, byte_chars, read_json
@@ -357,29 +355,3 @@ def test_classes_are_the_librarys_for_every_code_point(end: int) -> None:
     ]
     found = {part for part in parts if len(part) == 2 and part[0] == "'"} - {"',"}
     assert found == {f"'{c}" for c in "sStTmMdD"} | ({"'\u017f"} if long_s else set())
-
-
-# -- large vocabularies on real text (slow) ----------------------------------------------------------------------------
-def real_texts() -> list[str]:
-    """Return documents of the shared corpus, or skip."""
-    folder = Path(os.environ.get("TAMIS_SHARED", Path(__file__).resolve().parents[5] / "shared")) / "corpus"
-    parts = sorted(folder.glob("*.jsonl.zst"))
-    if not parts:
-        pytest.skip("the shared corpus is absent; set TAMIS_SHARED to the folder that holds it")
-    return [json.loads(line)["text"] for line in ZstdFile(parts[0]).read().splitlines()]
-
-
-@pytest.mark.slow
-@pytest.mark.corpus
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("kind", "size"), [("gpt2", 32_000), ("cl100k", 128_000), ("qwen2", 128_000), ("o200k", 200_000)]
-)
-def test_large_vocabularies_on_real_text(kind: str, size: int) -> None:
-    texts = real_texts()
-    library = train(kind, [*texts, *TEXTS], size)
-    own, why_not = of_json(library.to_str())
-    assert why_not == ""
-    checked = [*texts[::4], *odd_texts(2000, seed=1)]
-    for k in range(0, len(checked), 500):
-        assert lists(own, list(checked[k : k + 500])) == of_library(library, checked[k : k + 500])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +16,7 @@ from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text import pretrained
 from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.custom_code import custom_code
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
 from tamis.stages.text.pretrained import tokenizer_bytes
 from tamis.stages.traits import StageTraits
@@ -23,7 +24,8 @@ from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:  # kernels import numpy, which planning must not load
     from tamis.kernels.buffers import StringBuffers
-    from tamis.stages.text.models.id_lists import IdLists
+    from tamis.stages.text.tokens.id_lists import IdLists
+    from tamis.stages.text.tokens.word_cache import WordCache
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
 # Tokens near a cut may differ from those of the whole text: so many more than wanted must be there, and more for some.
@@ -139,8 +141,6 @@ class Tokenizer:
         trust_remote_code: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        from tamis.stages.text.models.word_cache import cache_of
-
         # Whatever the user set: threads that it starts here are not there in the workers, which would wait for them for
         # ever.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -174,7 +174,7 @@ class Tokenizer:
         model = getattr(getattr(self._own, "backend_tokenizer", None), "model", None)
         # WordPiece knows no word that is longer; what a cut leaves of one may have a token for each character.
         self._n_spare = max(_N_SPARE, getattr(model, "max_input_chars_per_word", 0))
-        self._words = cache_of(self._own, lambda texts: self._whole(texts, specials=False))
+        self._words = words_of(self._own, lambda texts: self._whole(texts, specials=False))
         if self.max_tokens <= len(self._specials):
             raise UsageError(
                 f"max_seq_length={self.max_tokens}: this tokenizer adds {len(self._specials)} tokens to every text"
@@ -193,14 +193,14 @@ class Tokenizer:
 
     def ends_of(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the tokens that all of these texts begin with, and those that all of them end with."""
-        from tamis.stages.text.models.id_lists import common_ends
+        from tamis.stages.text.tokens.id_lists import common_ends
 
         return common_ends(self._encode(texts))
 
     def column(self, texts: pa.Array, max_chars: int | None = None) -> pa.Array:
         """Return token ids as a column of lists; null where there is no text."""
         from tamis.kernels.buffers import string_buffers
-        from tamis.stages.text.models.id_lists import joined
+        from tamis.stages.text.tokens.id_lists import joined
 
         is_valid = np.asarray(texts.is_valid())
         buffers = string_buffers(texts)
@@ -226,7 +226,7 @@ class Tokenizer:
         Known words are looked up; other texts are encoded by the tokenizer itself.
         """
         from tamis.kernels.tokens.word_ids import ALL_CHARS, IdRequest
-        from tamis.stages.text.models.id_lists import IdLists
+        from tamis.stages.text.tokens.id_lists import IdLists
 
         chunks: list[IdLists] = []
         if self._words is not None:
@@ -283,6 +283,28 @@ class Tokenizer:
         if len(ids) <= self.max_tokens:
             return ids
         return ids[: self.max_tokens - self._n_behind] + (ids[-self._n_behind :] if self._n_behind else [])
+
+
+def words_of(tokenizer: Any, encode: Callable[[Sequence[str]], list[list[int]]]) -> WordCache | None:
+    """Return a cache for a tokenizer of `transformers` if its words can be encoded one by one, else None.
+
+    `encode`: without special tokens.
+    """
+    from tamis.stages.text.tokens.word_cache import cache_of
+
+    return None if why_not_words(tokenizer) else cache_of(tokenizer.backend_tokenizer, encode)
+
+
+def why_not_words(tokenizer: Any) -> str:
+    """Return why the words of a text cannot be encoded one by one, as part of a sentence; "" if it can be tried."""
+    from tamis.stages.text.tokens.word_cache import why_not
+
+    own = getattr(tokenizer, "backend_tokenizer", None)
+    if own is None:
+        return "it is not one of the library tokenizers"
+    if custom := custom_code(tokenizer):
+        return f"it runs code of its own ({custom})"
+    return why_not(own)
 
 
 def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:

@@ -22,9 +22,15 @@ from tamis.stages.text.tokens.vocabulary import BLANK, NotUnderstood, Prefix, Vo
 if TYPE_CHECKING:
     from tamis.kernels.tokens.added_tokens import AddedTokens
     from tamis.kernels.tokens.byte_bpe import BpeEncoder, BpeTables, CharClasses, Segments
+    from tamis.stages.text.tokens.word_cache import WordCache
 
 Array = Any
 _CHUNK = 256  # texts that the library encodes at once: its answers are large
+_IDS_PER_BYTE = 16  # at most: a character of 3 bytes may become 18, and each of these two bytes
+_WORDWISE = ("Unigram", "WordPiece")
+# Normalizers that change characters whatever is next to them, or only marks that follow.
+_OF_CHARACTERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Nmt"}
+_OF_CHARACTERS |= {"Precompiled", "characters"}
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -177,22 +183,104 @@ class LibraryTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self._own = tokenizer
+        self.tokenizer = tokenizer
         self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def lists(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some texts."""
+        # Threads that are started here are missing in processes that are forked later.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        return [one.ids for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def encode(self, texts: pa.Array) -> TokenLists:
         """Return the ids of a column of texts; a null has none."""
         from itertools import chain
 
-        # Threads that are started here are missing in processes that are forked later.
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
         lengths, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
         for begin in range(0, len(texts), _CHUNK):
-            some = [text or "" for text in texts.slice(begin, _CHUNK).to_pylist()]
-            lists = [one.ids for one in self._own.encode_batch_fast(some, add_special_tokens=False)]
+            lists = self.lists([text or "" for text in texts.slice(begin, _CHUNK).to_pylist()])
             lengths.append(np.fromiter(map(len, lists), np.int64, len(lists)))
             parts.append(np.fromiter(chain.from_iterable(lists), np.int32, int(lengths[-1].sum())))
         return TokenLists(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
+
+
+class WordwiseTokenizer:
+    """A Unigram or WordPiece tokenizer: kernels look words up, and the library encodes each once."""
+
+    def __init__(self, library: LibraryTokenizer, cache: WordCache) -> None:
+        self._library, self._cache, self.size = library, cache, library.size
+
+    def encode(self, texts: pa.Array) -> TokenLists:
+        """Return the ids of a column of texts; a null has none."""
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.tokens.word_ids import IdRequest
+        from tamis.stages.text.tokens.id_lists import IdLists, joined
+
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        buffers = string_buffers(texts)
+        starts, ends = buffers.spans()
+        chunks: list[IdLists] = []
+        for begin in range(0, len(texts), _CHUNK):
+            rows = np.arange(begin, min(begin + _CHUNK, len(texts)))
+            most = _IDS_PER_BYTE * (int((ends - starts)[rows].max()) + 1)
+            found, aside = self._cache.look_up(buffers, rows, IdRequest(most, most))
+            chunks += found
+            if aside.size:
+                own = self._library.encode(texts.take(pa.array(aside)))
+                chunks.append(IdLists(aside, np.diff(own.offsets), own.ids))
+        offsets, ids = joined(chunks, len(texts))
+        return TokenLists(ids, offsets)
+
+
+def wordwise(library: LibraryTokenizer, parts: Any) -> tuple[WordwiseTokenizer | None, str]:
+    """Return a tokenizer that looks up words, and why the library has to encode whole texts, or "".
+
+    `parts`: the tokenizer.json.
+    """
+    from tamis.stages.text.tokens.word_cache import cache_of, why_not
+
+    own = library.tokenizer
+    unknown = sorted({kind for kind in _normalizers(parts.get("normalizer")) if kind not in _OF_CHARACTERS})
+    reason = f"its normalizer is {unknown[0]!r}" if unknown else why_not(own)
+    if reason:
+        return None, reason
+    cache = cache_of(own, library.lists, _doubtful(own))
+    if cache is None:
+        return None, "ids of its words depend on their neighbours"
+    return WordwiseTokenizer(library, cache), ""
+
+
+def _normalizers(part: Any) -> list[str]:
+    """Return the types of all normalizers; "Replace" only for one that joins spaces, or of one character."""
+    if not isinstance(part, dict):
+        return []
+    if part.get("type") == "Sequence":
+        return [kind for one in part.get("normalizers") or [] for kind in _normalizers(one)]
+    pattern = part.get("pattern")
+    content = part.get("content")
+    if part.get("type") == "Replace" and isinstance(pattern, dict):
+        is_plain = len(str(pattern.get("String", "ab"))) == 1 or (pattern.get("Regex"), content) == (" {2,}", " ")
+        return ["characters" if is_plain else "Replace"]
+    return [str(part.get("type"))]
+
+
+def _doubtful(own: Any) -> list[str]:
+    """Return the characters that may make neighbours of words different: marks, and what becomes blank or nothing."""
+    import unicodedata
+
+    normalize = str if own.normalizer is None else own.normalizer.normalize_str
+    found = []
+    for code in (*range(0x20, 0xD800), *range(0xE000, 0x32000), *range(0xE0000, 0xE0200)):
+        char = chr(code)
+        kind = unicodedata.category(char)
+        if kind == "Cn" or kind == "Co":
+            continue
+        if kind[0] in "MCZ" or not (changed := normalize(char)) or not changed.isprintable() or " " in changed:
+            found.append(char)
+    return found
+
+
+Encoder = BpeTokenizer | WordwiseTokenizer | LibraryTokenizer
 
 
 class CorpusTokenizer:
@@ -202,9 +290,7 @@ class CorpusTokenizer:
     part of a sentence; "" where they encode texts.
     """
 
-    def __init__(
-        self, encoder: BpeTokenizer | LibraryTokenizer, name: str, ends: dict[str, int], why_not: str = ""
-    ) -> None:
+    def __init__(self, encoder: Encoder, name: str, ends: dict[str, int], why_not: str = "") -> None:
         self._encoder, self.name, self._special, self.why_not = encoder, name, ends, why_not
         self.end: int | None = ends.get("")
         self.size = encoder.size
@@ -230,8 +316,8 @@ def kernel_of(text: str | bytes) -> BpeTokenizer | None:
         return None
 
 
-def of_json(text: str | bytes) -> tuple[BpeTokenizer | LibraryTokenizer, str]:
-    """Return a tokenizer from the contents of a tokenizer.json, and why kernels do not encode its texts, or ""."""
+def of_json(text: str | bytes) -> tuple[Encoder, str]:
+    """Return a tokenizer from the contents of a tokenizer.json, and why the library encodes its texts, or ""."""
     try:
         return BpeTokenizer(read_json(text)), ""
     except NotUnderstood as exc:
@@ -239,11 +325,16 @@ def of_json(text: str | bytes) -> tuple[BpeTokenizer | LibraryTokenizer, str]:
     library = optional("tokenizers", FEATURE, "tokens")
     plain = text if isinstance(text, str) else text.decode("utf-8", "replace")
     try:
-        return LibraryTokenizer(library.Tokenizer.from_str(plain)), reason
+        own = LibraryTokenizer(library.Tokenizer.from_str(plain))
     except BaseException as exc:  # for what it cannot read the library raises plain exceptions, or panics
         if is_memory_failure(exc) or not (isinstance(exc, Exception) or type(exc).__name__ == "PanicException"):
             raise
         raise UsageError(f"its tokenizer.json cannot be read: {' '.join(str(exc).split())[:300]}") from None
+    parts = json.loads(plain)
+    if parts["model"].get("type") not in _WORDWISE:
+        return own, reason
+    found, reason = wordwise(own, parts)
+    return found or own, reason
 
 
 def load(path: str | os.PathLike[str]) -> CorpusTokenizer:

@@ -3,20 +3,19 @@
 Tokenizers of BERT and of SentencePiece look at words one by one: the ids of a text are those of its words, one after
 the other. The libraries tokenize each word of each text again, which takes most of the time; here a kernel cuts texts
 into words and looks them up (kernels/tokens), and only new ones go to the tokenizer, all of them in one call. Whether a
-tokenizer is of that kind is told by its parts and tried with texts that would show it if it were not (`cache_of`); any
-other is used as it is. Memory: some 80 bytes for each of at most MAX_WORDS words, per worker.
+tokenizer is of that kind is told by its parts (`why_not`) and tried with texts that would show it if it were not
+(`cache_of`); any other is used as it is. Memory: some 80 bytes for each of at most MAX_WORDS words, per worker.
 """
 
 from __future__ import annotations
 
 import string
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np, pa
-from tamis.stages.text.models.custom_code import custom_code
-from tamis.stages.text.models.id_lists import IdLists, as_lists
+from tamis.stages.text.tokens.id_lists import IdLists, as_lists
 
 if TYPE_CHECKING:  # kernels import numpy, which planning must not load
     from tamis.kernels.buffers import StringBuffers
@@ -58,6 +57,8 @@ _PROBES = (
 _WHITE = "".join(c for c in map(chr, range(0x3001)) if c.isspace())
 # What texts are cut at, the most first; any other white space is looked at by the tokenizer alone.
 _BLANKS = (" \n\t\u00a0\u2003\u202f\u3000", " \n", " ")
+_MARKS = "\u2581"  # texts with one go whole to the tokenizer
+_MOST_ASIDE = 4000  # characters that show a difference
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
@@ -70,7 +71,7 @@ class WordCache:
     def __init__(self, cut: Cut, ask: Callable[[list[str]], list[list[int]]], encode: Encode) -> None:
         from tamis.kernels.tokens.word_table import WordTable
 
-        self._cut, self._ask, self._encode = cut, ask, encode
+        self._cut, self._ask, self.tokenize = cut, ask, encode
         self.words, self._long = WordTable(), WordTable()
         self._lock = threading.Lock()
 
@@ -83,7 +84,7 @@ class WordCache:
         no_end = 1 << 20  # ids
         ids, aside = self.look_up(parts, np.arange(len(texts)), IdRequest(no_end, no_end))
         if aside.size:
-            ids.append(IdLists.of(aside, self._encode([texts[int(i)] for i in aside])))
+            ids.append(IdLists.of(aside, self.tokenize([texts[int(i)] for i in aside])))
         return as_lists(ids, len(texts))
 
     def look_up(
@@ -120,14 +121,11 @@ class WordCache:
             table.add(some, [ids_of_word[w] for w in some])
 
 
-def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:
-    """Return a cache for a `transformers` tokenizer if its words can be encoded one by one, else None.
+def cache_of(own: Any, encode: Encode, doubtful: Iterable[str] = ()) -> WordCache | None:
+    """Return a cache for a tokenizer of `tokenizers` that `why_not` accepts, or None if a probe differs.
 
-    `encode`: without special tokens.
+    Texts with those of the `doubtful` characters that show a difference go whole to `encode`.
     """
-    if why_not(tokenizer):
-        return None
-    own = tokenizer.backend_tokenizer
 
     def ask(words: list[str]) -> list[list[int]]:
         encodings = own.encode(words, is_pretokenized=True, add_special_tokens=False)
@@ -136,44 +134,68 @@ def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:
             token_ids[word].append(token)
         return token_ids
 
-    for cut in _cuts(own):
-        encodings = WordCache(cut, ask, encode)
+    for blanks, make_cut in _cuts(own):
         try:
-            if all(a == b for a, b in zip(encodings.encode(_PROBES), encode(_PROBES), strict=True)):
-                return encodings
+            encodings = WordCache(make_cut(()), ask, encode)
+            if not all(_are_same(encodings, _PROBES)):
+                continue
+            aside = _differing(encodings, [c for c in doubtful if c not in _MARKS])
+            if aside.isdisjoint(blanks) and len(aside) <= _MOST_ASIDE:
+                return WordCache(make_cut(tuple(aside)), ask, encode)
         except (TypeError, KeyError, IndexError):  # tokens that belong to no word
             continue
     return None
 
 
-def _cuts(own: Any) -> list[Cut]:
-    """Return the ways to cut texts that may be those of a tokenizer; each has to be tried."""
+def _are_same(cache: WordCache, texts: Sequence[str]) -> list[bool]:
+    return [a == b for a, b in zip(cache.encode(texts), cache.tokenize(texts), strict=True)]
+
+
+def _differing(cache: WordCache, chars: Sequence[str]) -> set[str]:
+    """Return the characters next to which words have other ids than alone."""
+    ways = ("{0}", "{0} a", "a{0}", "a {0} b{0} {0}d e{0}f {0}{0} g", "a{0}{0}\n{0} b")
+    texts = [way.format(c) for way in ways for c in chars]
+    return {c for c, same in zip(list(chars) * len(ways), _are_same(cache, texts), strict=True) if not same}
+
+
+def _cuts(own: Any) -> list[tuple[str, Callable[[Sequence[str]], Cut]]]:
+    """Return the ways to cut texts that may be those of a tokenizer, with their blanks; each has to be tried.
+
+    A way takes more characters whose texts cannot be cut.
+    """
     from tamis.kernels.tokens.word_ids import Cut
 
     # Found in a text before it is cut into words; and, for SentencePiece, what its normalizers take from the ends of a
     # text.
     marks = [token.content for token in own.get_added_tokens_decoder().values()]
     if type(own.pre_tokenizer).__name__ == "BertPreTokenizer":
-        return [Cut(" \n", string.punctuation, marks)]  # each of ASCII's is a word of its own
-    marks.append(own.pre_tokenizer.replacement)  # a blank becomes one: next to a blank they are ambiguous
+        # Each of ASCII's punctuation is a word of its own.
+        return [(" \n", lambda aside: Cut(" \n", string.punctuation, [*marks, *aside]))]
+    marks.append(_metaspace(own).replacement)  # a blank becomes one: next to a blank they are ambiguous
+
+    def way(blanks: str, at_end: bool) -> Callable[[Sequence[str]], Cut]:
+        return lambda aside: Cut(blanks, "", [*marks, *(c for c in _WHITE if c not in blanks), *aside], at_end)
+
     # Where nothing takes the spaces from the end of a text, they are a token of their own there.
-    return [
-        Cut(blanks, "", [*marks, *(c for c in _WHITE if c not in blanks)], at_end)
-        for at_end in (False, True)
-        for blanks in _BLANKS
-    ]
+    return [(blanks, way(blanks, at_end)) for at_end in (False, True) for blanks in _BLANKS]
 
 
-def why_not(tokenizer: Any) -> str:
+def _metaspace(own: Any) -> Any:
+    """Return the pre-tokenizer that makes blanks of spaces, or None; white space may be cut first."""
+    steps = own.pre_tokenizer
+    if type(steps).__name__ == "Sequence":
+        steps = steps[1] if [type(step).__name__ for step in steps] == ["WhitespaceSplit", "Metaspace"] else None
+    return steps if type(steps).__name__ == "Metaspace" and steps.split else None
+
+
+def why_not(own: Any) -> str:
     """Return why the words of a text cannot be encoded one by one, as part of a sentence; "" if it can be tried."""
-    own = getattr(tokenizer, "backend_tokenizer", None)
-    if own is None:
-        return "it is not one of the library tokenizers"
-    if custom := custom_code(tokenizer):
-        return f"it runs code of its own ({custom})"
     splits = type(own.pre_tokenizer).__name__ if own.pre_tokenizer is not None else "nothing"
-    if splits not in ("BertPreTokenizer", "Metaspace"):
-        return f"its texts are split by {splits}"
+    if splits != "BertPreTokenizer" and _metaspace(own) is None:
+        how = " that does not split" if splits == "Metaspace" else ""
+        return f"its texts are split by {splits}{how}"
+    if getattr(own.model, "dropout", None):
+        return "its merges are dropped at random (dropout)"
     if own.truncation is not None or own.padding is not None:
         return "it cuts or pads by itself"
     for token in own.get_added_tokens_decoder().values():

@@ -17,8 +17,9 @@ tokenizers = pytest.importorskip("tokenizers", reason="the extra `models` is not
 transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
 
 from tamis.errors import MissingExtra  # noqa: E402
-from tamis.stages.text.models import folder, word_cache  # noqa: E402
-from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
+from tamis.stages.text.models import folder  # noqa: E402
+from tamis.stages.text.models.tokenizer import Tokenizer, why_not_words, words_of  # noqa: E402
+from tamis.stages.text.tokens import word_cache  # noqa: E402
 from tests.support.limits import examples  # noqa: E402
 
 CORPUS = [
@@ -97,12 +98,12 @@ KINDS = {
     "lines are spaces": unigram(STRIP(), REPLACE("\n", " "), REPLACE("\t", " ")),
     "spaces at the end are a token": unigram(REPLACE("\n", " ")),
 }
-CACHES = [(own, word_cache.cache_of(own, encoder(own))) for own in KINDS.values()]
+CACHES = [(own, words_of(own, encoder(own))) for own in KINDS.values()]
 
 
 def test_these_kinds_are_looked_at_word_by_word() -> None:
     for own, made in CACHES:
-        assert not word_cache.why_not(own)
+        assert not why_not_words(own)
         assert made is not None
 
 
@@ -125,7 +126,7 @@ def test_the_mark_of_sentencepiece_may_be_written_in_a_text() -> None:
 
 def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "MAX_WORDS", 40)
-    made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
+    made = words_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
     rng = random.Random(0)
     for _ in range(50):
@@ -140,7 +141,7 @@ def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: 
 
 def test_a_cache_of_many_bytes_forgets_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "_MAX_BYTES", 100_000)
-    made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
+    made = words_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
     rng, sizes, n_words = random.Random(1), [], []
     for _ in range(30):
@@ -155,7 +156,7 @@ def test_a_cache_of_many_bytes_forgets_too(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_words_as_long_as_paragraphs_are_not_kept() -> None:
     """As texts without blanks have them: Chinese, Japanese, Thai, base64."""
-    made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
+    made = words_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
     n_before = made.words.n_words
     texts = ["x" * 300, "abcd " + "y" * 400, "abcd cdef"]
@@ -233,11 +234,11 @@ def test_others_are_asked_about_whole_texts() -> None:
     byte_level = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
     own = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level)
-    assert word_cache.why_not(own) == "its texts are split by ByteLevel"
+    assert why_not_words(own) == "its texts are split by ByteLevel"
     looking = transformers.PreTrainedTokenizerFast(tokenizer_object=WORDPIECE.backend_tokenizer)
     looking.add_tokens([tokenizers.AddedToken("<x>", lstrip=True)])
-    assert "'<x>' depends on its neighbours" in word_cache.why_not(looking)
-    assert word_cache.cache_of(own, encoder(own)) is None
+    assert "'<x>' depends on its neighbours" in why_not_words(looking)
+    assert words_of(own, encoder(own)) is None
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -254,9 +255,9 @@ def test_added_tokens_that_are_found_in_normalized_text_may_be_written_in_many_w
     own.add_tokens(["new-tok"])
     assert (encoder(own)(["NEW-TOK"]) == encoder(own)(["new-tok"])) == lowercase
     why = "its added token 'new-tok' may be written in many ways" if lowercase else ""
-    assert word_cache.why_not(own) == why
+    assert why_not_words(own) == why
     if not lowercase:
-        cache = word_cache.cache_of(own, encoder(own))
+        cache = words_of(own, encoder(own))
         texts = ["a NEW-TOK b", "a new-tok b", "anew-tokb"]
         assert cache is not None
         assert cache.encode(texts) == encoder(own)(texts)
