@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Self, cast
 
 from tamis.errors import RunConflict
@@ -101,6 +101,26 @@ def write_text(path: Path, text: str, mode: int = 0o666, sync: bool = True) -> N
 
 def write_json(path: Path, value: Any, indent: int | None = None, mode: int = OWN) -> None:
     write_bytes(path, json.dumps(value, indent=indent).encode(), mode)
+
+
+def json_lines(value: Mapping[str, Any], depth: int = 2) -> str:
+    """Return an object as JSON with a line for each key of its first levels.
+
+    The encoder in C does not indent; the one in Python, which does, takes ten times as long.
+
+    >>> print(json_lines({"n": {"a": {"b": 1}}, "names": ["a", "b"]}))
+    {
+    "n": {
+    "a": {"b": 1}
+    },
+    "names": ["a", "b"]
+    }
+    """
+    lines = []
+    for key, item in value.items():
+        is_deep = depth > 1 and item and isinstance(item, Mapping)
+        lines.append(f"{json.dumps(key)}: {json_lines(item, depth - 1) if is_deep else json.dumps(item)}")
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def read_json(path: Path) -> Any:

@@ -428,7 +428,7 @@ class RunRecorder:
         with self._writing:
             with self._lock:
                 self._measure()
-                text = json.dumps(wire.to_json(self.record), indent=1)
+                text = files.json_lines(wire.to_json(self.record))
             with contextlib.suppress(OSError):
                 files.write_text(self._path, text, files.OWN, sync=False)
 

@@ -141,7 +141,7 @@ class SampleSelection:
         with_text = {key for role, chosen in self._roles.items() if role != _ALL for _, key in chosen}
         without = {key for _, key in self._roles.get(_ALL, ())} - with_text
         texts = [self._samples[key] for key in with_text]
-        plain = [replace(self._samples[key], excerpt=None, before=None) for key in without]
+        plain = [_without_text(self._samples[key]) for key in without]
         return sorted([*texts, *plain], key=lambda s: s.key)
 
     def of_role(self, role: str) -> list[DocumentSample]:
@@ -166,6 +166,10 @@ class SampleSelection:
             {role: key for role, (_, key) in full.items() if not role.startswith("near\n")},
             {role: distance for role, (distance, _) in full.items() if role.startswith("near\n")},
         )
+
+
+def _without_text(sample: DocumentSample) -> DocumentSample:
+    return sample if sample.excerpt is None and sample.before is None else replace(sample, excerpt=None, before=None)
 
 
 def _orders(sample: DocumentSample) -> Iterator[tuple[str, _Order]]:
@@ -199,19 +203,19 @@ def decode_sample(line: bytes) -> DocumentSample:
     try:
         values = json.loads(line)
         key, outcome, distance = values["key"], SampleOutcome(values["outcome"]), values.get("distance")
-        numbers = [values.get(name, -1) for name in ("file", "offset")] + [values.get("n_bytes", 0)]
+        file, offset, n_bytes = numbers = values.get("file", -1), values.get("offset", -1), values.get("n_bytes", 0)
         texts = [values.get(name, "") for name in _TEXTS]
         groups = values.get("groups", {})
-        is_right = all(type(n) is int and n.bit_length() <= 64 for n in (key, *numbers))
-        is_right &= all(type(text) is str for text in texts) and (distance is None or type(distance) in (int, float))
-        is_right &= type(groups) is dict and all(type(v) is str for v in groups.values())
-        if not is_right or (distance is not None and not math.isfinite(distance)):
+        is_right = {type(key), *map(type, numbers)} == {int} and {*map(type, texts)} == {str}
+        is_right &= max(map(abs, (key, *numbers))) < 1 << 64
+        is_right &= type(groups) is dict and {*map(type, groups.values())} <= {str}
+        is_right &= distance is None or (type(distance) in (int, float) and math.isfinite(distance))
+        if not is_right:
             raise ValueError("a field of another type")
         excerpt, before = (_excerpt(values.get(name)) for name in _EXCERPTS)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise wire.Garbled(str(exc)[:300]) from exc
     id_, stage, rule, value, threshold = (text[:_MAX_NAME] for text in texts)
-    file, offset, n_bytes = numbers
     groups = {name[:40]: text[:_MAX_NAME] for name, text in list(groups.items())[:8]}
     return DocumentSample(
         key,
@@ -242,13 +246,10 @@ def _excerpt(values: Any) -> Excerpt | None:
     text, start, n_chars, marks = values
     if type(text) is not str or type(start) is not int or type(n_chars) is not int:
         raise ValueError("an excerpt of other types")
-    return _bounded(Excerpt(text, start, n_chars, [(int(a), int(b)) for a, b in marks[:MAX_MARKS]]))
-
-
-def _bounded(excerpt: Excerpt) -> Excerpt:
-    text = excerpt.text[:EXCERPT_CHARS]
-    marks = [(a, min(b, len(text))) for a, b in excerpt.marks[:MAX_MARKS] if 0 <= a < b and a < len(text)]
-    return Excerpt(text, max(excerpt.start, 0), max(excerpt.n_chars, len(text)), sorted(marks))
+    text = text[:EXCERPT_CHARS]
+    ranges = [(int(a), int(b)) for a, b in marks[:MAX_MARKS]]
+    ranges = [(a, min(b, len(text))) for a, b in ranges if 0 <= a < b and a < len(text)]
+    return Excerpt(text, max(start, 0), max(n_chars, len(text)), sorted(ranges))
 
 
 def read_samples(file: IO[bytes]) -> Iterator[DocumentSample]:
@@ -256,11 +257,16 @@ def read_samples(file: IO[bytes]) -> Iterator[DocumentSample]:
 
     Lines that are none, such as the last one of a killed run, are left out.
     """
+    return (sample for sample, _ in read_lines(file))
+
+
+def read_lines(file: IO[bytes]) -> Iterator[tuple[DocumentSample, bytes]]:
+    """Yield the samples of a file like `read_samples`, each with its line."""
     n_read = 0
     while n_read < MAX_FILE_BYTES and (line := file.readline(MAX_LINE_BYTES)):
         n_read += len(line)
         try:
-            yield decode_sample(line)
+            yield decode_sample(line), line.rstrip(b"\n") + b"\n"
         except wire.Garbled:
             continue
 

@@ -90,6 +90,13 @@ class Rewrite:
     regroups: list[Regroup] = field(default_factory=list)
 
     @property
+    def renames(self) -> bool:
+        """Whether files only get other names: nothing is cut or joined."""
+        return bool(self.regroups) and all(
+            r.n_old == len(r.names) == 1 and not r.cuts and not r.partition_by for r in self.regroups
+        )
+
+    @property
     def names(self) -> list[str]:
         """The names of the new files, as far as they are decided."""
         return [name for regroup in self.regroups for name in regroup.names]

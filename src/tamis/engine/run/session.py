@@ -7,11 +7,14 @@ before (plan, budget) and after (verdict, manifest): see run.py.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tamis import files
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.engine.progress import Progress
 from tamis.engine.run import disk
 from tamis.engine.run.admission import Admission
@@ -23,6 +26,8 @@ from tamis.engine.run.output.file_size import by_partition, output_parts, plan_c
 from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
+from tamis.engine.schema import EventKind, FileKind
+from tamis.engine.supervisor.actions import ReplaceFiles
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunState
@@ -212,8 +217,46 @@ class WorkSession:
         name = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs
         folders = hive.folders(spec.partition_by, values)
         joins = plan_value_joins(values, folders, target_bytes, run_dir.target, spec.extension, name)
-        if joins:
+        if renames := [join for join in joins if join.renames and run_dir.remote is None]:
+            self._rename(renames, committer)
+        if joins := [join for join in joins if join not in renames]:
             self._without_input("sizing", lambda s: s.rewrite(joins), committer)
+
+    def _rename(self, renames: list[Rewrite], committer: Committer) -> None:
+        """Give whole files their final names, which takes no worker."""
+        with self.observation.phase("sizing"):
+            for number, work in enumerate(renames):
+                committer.submit(ReplaceFiles(-1, work.old, self._linked(work, number), work.names))
+            for _ in renames:
+                result = committer.results.get()
+                self._check_stopped(RunState(fatal=result.error, fatal_kind=FatalKind.DISK), self.totals.ledger)
+                self.observation.event(EventKind.COMMIT, {"partition": result.partition, "bytes": result.n_bytes})
+
+    def _linked(self, work: Rewrite, number: int) -> list[StagedFile]:
+        """Link committed files to staged ones: after a crash, these tell which of the new names are not committed."""
+        staged = []
+        for i, (path, facts) in enumerate(zip(work.paths, work.regroups, strict=True)):
+            link = os.path.join(self.context.dir.staged, f"rename-{number}-{i}.out")
+            try:
+                files.publish(path, link)
+            except OSError as exc:
+                self._check_stopped(RunState(fatal=str(exc), fatal_kind=FatalKind.DISK), self.totals.ledger)
+            staged.append(
+                StagedFile(
+                    link,
+                    FileKind.OUTPUT,
+                    facts.n_rows,
+                    os.path.getsize(link),
+                    self.planner.output_spec().extension,
+                    facts.content,
+                    facts.schema,
+                    next(iter(facts.observed), None),
+                    data_bytes=facts.data_bytes,
+                    is_sized=True,
+                    partition=facts.partition,
+                )
+            )
+        return staged
 
     def _without_input(self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
         """Drive a supervisor whose work is not in the input. `phase`: what is shown meanwhile."""

@@ -19,7 +19,7 @@ WIDTH = 1000  # of the inner chart, in its own units
 MAX_HITS = 60  # places of a chart that show their values under the pointer
 MAX_NAME = 120
 _LARGEST = 1e300
-_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")  # would reorder or hide what follows
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
@@ -38,6 +38,8 @@ def text(value: object, n_chars: int = MAX_NAME) -> str:
 
 def visible(plain: str) -> str:
     """Return text for XML, with characters that would not be seen made visible."""
+    if plain.isascii() and plain.isprintable():
+        return escape(plain)
     return escape(_UNSEEN.sub("\u00b7", _NOT_XML.sub("\ufffd", plain)))
 
 

@@ -9,7 +9,6 @@ the run holds.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +31,7 @@ def write_report(run_dir: str | os.PathLike[str]) -> Path:
     if not folder.is_dir():
         raise TamisError(f"{folder} is not a run directory; give that of an output")
     facts = gather(folder)
-    _write(folder / "report.json", json.dumps(as_dict(facts), indent=1) + "\n")
+    _write(folder / "report.json", files.json_lines(as_dict(facts)) + "\n")
     return _write(folder / "report.html", render(facts))
 
 

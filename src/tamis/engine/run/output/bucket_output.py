@@ -167,7 +167,9 @@ class BucketOutput:
 
     # -- keeping ------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
-        """Store a file of the run directory that resuming the run, or observing it elsewhere, needs."""
+        """Store a file of the run directory if resuming the run, or observing it elsewhere, needs it."""
+        if name not in UPLOADED_FILES:
+            return
         self.bucket.put(self._key(f"{RUN_DIRECTORY}/{name}"), data)
         self._control_objects.add(name)
 

@@ -24,12 +24,11 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tamis import files
 from tamis.engine.ledger import Ledger
 from tamis.engine.run import shard
-from tamis.engine.run.output.bucket_output import UPLOADED_FILES, BucketOutput
 from tamis.engine.run.output.commit import remove_orphans
 from tamis.engine.run.output.commit_log import CommitLog, FileTable
 from tamis.engine.run.output.names import check_name, folder_of
@@ -48,6 +47,9 @@ from tamis.errors import RunConflict
 from tamis.stores import scratch_files, scratch_references
 from tamis.stores.run_locations import FETCHED, RUN_DIRECTORY, local_output_dir, run_dir_of
 from tamis.stores.urls import is_bucket
+
+if TYPE_CHECKING:
+    from tamis.engine.run.output.bucket_output import BucketOutput
 
 _RETRACT_MARK = re.compile(r"retract-([0-9]{1,6})")
 _T = TypeVar("_T")
@@ -88,7 +90,7 @@ class Past:
 class RunDir(files.Closing):
     def __init__(self, output: str, scratch: str | None = None) -> None:
         scratch_files.refuse_inside(output, scratch)
-        self.remote = BucketOutput(output) if is_bucket(output) else None
+        self.remote = _open_bucket(output) if is_bucket(output) else None
         self.target = output if self.remote is None else self.remote.url  # as the user knows it
         self.output = output = local_output_dir(output)
         self.path = run_dir_of(output)
@@ -262,9 +264,10 @@ class RunDir(files.Closing):
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Write a file of the run directory, whole or not at all."""
-        files.write_json(os.path.join(self.path, name), data, indent=1)
-        if self.remote is not None and name in UPLOADED_FILES:
-            self.remote.keep(name, json.dumps(data, indent=1).encode())
+        lines = files.json_lines(data).encode()
+        files.write_bytes(os.path.join(self.path, name), lines, files.OWN)
+        if self.remote is not None:
+            self.remote.keep(name, lines)
 
     def keep_files(self, *names: str) -> None:
         """Copy files and folders of the run directory, as they are now, into the bucket.
@@ -486,6 +489,12 @@ def _read(kind: type[_T], data: dict[str, Any]) -> _T:
 def _order_of_forgetting(entry: str) -> int:
     """Return the sort key for removal: entries not in `_LAST` go first, then those of `_LAST` in order."""
     return _LAST.index(entry) + 1 if entry in _LAST else 0
+
+
+def _open_bucket(url: str) -> BucketOutput:
+    from tamis.engine.run.output.bucket_output import BucketOutput
+
+    return BucketOutput(url)
 
 
 def own_run_dir(path: str) -> None:

@@ -21,6 +21,7 @@ from tamis.engine.samples import (
     SampleLimits,
     SampleSelection,
     encode_sample,
+    read_lines,
     read_samples,
     select,
 )
@@ -43,7 +44,7 @@ class SampleStore:
     def merge(self, paths: Iterable[str]) -> None:
         """Take the samples of staged files. A disk that is full costs samples, never a commit."""
         with contextlib.suppress(OSError):
-            chosen = b"".join(encode_sample(s) for p in paths for s in _read(p) if self._selection.add(s))
+            chosen = b"".join(line for p in paths for sample, line in _read(p) if self._selection.add(sample))
             if not chosen:
                 return
             self.limits = self._selection.limits()
@@ -64,6 +65,6 @@ class SampleStore:
         files.write_bytes(self._path, lines, files.OWN, sync=False)
 
 
-def _read(path: str) -> list[DocumentSample]:
+def _read(path: str) -> list[tuple[DocumentSample, bytes]]:
     with open(path, "rb") as file:
-        return list(read_samples(file))
+        return list(read_lines(file))
