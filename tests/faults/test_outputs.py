@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -156,7 +157,7 @@ def test_a_committed_file_that_somebody_changed_is_noticed(source: Path, tmp_pat
 # -- two runs, and one after the other --------------------------------------------------------------------------------
 def test_two_runs_on_one_output(source: Path, tmp_path: Path) -> None:
     """The second is refused while the first works, and the first does not notice."""
-    command = target(source, tmp_path / "out", "512MB", "1", "64KiB", 0.5)
+    command = target(source, tmp_path / "out", "512MB", "1", "64KiB", 0.01)
     first = subprocess.Popen(command, env=env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         lock = run_dir_path(tmp_path / "out") / "commit.log"
@@ -164,8 +165,9 @@ def test_two_runs_on_one_output(source: Path, tmp_path: Path) -> None:
         while not lock.exists() and first.poll() is None:
             ticker.wait(0.01)
         assert first.poll() is None, first.communicate()[0]
+        first.send_signal(signal.SIGSTOP)
         second = subprocess.run(command, env=env(), capture_output=True, text=True, timeout=60)
-        assert first.poll() is None, "the first run ended too early: nothing was tested"
+        first.send_signal(signal.SIGCONT)
         assert second.returncode != 0
         assert "RunConflict: another run is writing to" in second.stderr
         text, _ = first.communicate(timeout=60)
