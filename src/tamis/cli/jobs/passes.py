@@ -13,7 +13,6 @@ from tamis.cli.terminal.show import count, print_json, print_lines, print_table,
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
 from tamis.errors import TamisError
 from tamis.hints import command
-from tamis.signatures import accepted
 from tamis.sizes import format_size
 from tamis.stores.run_locations import run_dir_of
 
@@ -37,6 +36,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.backends.alerting import OFF
     from tamis.forecast import ranges
+    from tamis.signatures import accepted
 
     as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
@@ -69,6 +69,8 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
 
 def _report_unused(run: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Warn of arguments that the `run` of a user-defined workflow does not take."""
+    from tamis.signatures import accepted
+
     for workflow, method in _runs(run):
         for name in sorted(arguments.keys() - accepted(method, arguments).keys()):
             if arguments[name] != DEFAULT_FILE_SIZE:  # that of commands, not of the user

@@ -16,7 +16,6 @@ from typing import Any, TypedDict
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
-from tamis.formats.hive import check_names
 from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size
 from tamis.stores.urls import scratch_url
 
@@ -105,6 +104,8 @@ def _check_file_size(value: Any, name: str) -> None:
 
 
 def _check_partition_by(value: Any, name: str) -> None:
+    from tamis.formats.hive import check_names
+
     check_names(value, name)
 
 
@@ -364,6 +365,8 @@ class RunSettings:
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
+        from tamis.formats.hive import check_names
+
         return check_names(self.partition_by, "partition_by")
 
     @property
