@@ -32,3 +32,7 @@ class StageTraits:
 
     takes_all_files: bool = False
     """It must get all files of the input in one task."""
+
+    lists_work: bool = False
+    """As the first stage it makes one task of nothing but its settings for each piece of work (a URL). A run calls it
+    once, before it starts, and each task is a partition: it is called with that task again, and returns it."""

@@ -79,6 +79,8 @@ def find_inputs(
                 "(JsonlReader, ParquetReader), or pass initial_tasks"
             )
         initial_tasks = [EmptyTask()]
+    if job.stages and job.stages[0].traits.lists_work and all(type(task) is EmptyTask for task in initial_tasks):
+        return _own_tasks(job, _listed(job, initial_tasks), block)
     return _from_tasks(job, list(initial_tasks), block, keep)
 
 
@@ -102,6 +104,16 @@ def kinds_of(files: FileList, job: Job) -> list[PieceKind]:
     return [
         PieceKind.ROWS if is_table(p) else PieceKind.STREAM if is_stream(p) else PieceKind.BYTES for p in files.paths
     ]
+
+
+def _listed(job: Job, tasks: Sequence[Task[Any]]) -> list[Task[Any]]:
+    """Return the tasks that the first stage lists: each becomes a partition of its own."""
+    listed: list[Task[Any]] = []
+    for task in tasks:
+        listed += job.stages[0].process(task) or []
+    if not listed:
+        raise UsageError(f"{job.stages[0].name} lists nothing to do")
+    return listed
 
 
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:

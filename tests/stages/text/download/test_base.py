@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -279,3 +280,82 @@ def test_records_and_documents_of_a_download_add_up(web: Loopback, tmp_path: Pat
     assert (reading["n_in"], reading["n_out"], sum(reading["dropped"].values())) == (3, 2, 1)
     report = json.loads((run_dir_path(tmp_path / "out") / "report.json").read_text())
     assert (report["n_records"], report["n_written"], report["n_dropped"]) == (3, 2, 1)
+
+
+class Stumbling(Lines):
+    """Fails on what it read from a file that contains `stumble`, as long as the file `flag` exists."""
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
+        for record in super().iterate(file_path):
+            if record["raw"] == "stumble" and Path(self.flag).exists():
+                raise OSError("a disk that fails")
+            yield record
+
+
+def test_each_file_is_a_unit_that_a_resumed_run_does_not_fetch_again(web: Loopback, tmp_path: Path) -> None:
+    web.files |= {f"/{i}": b"stumble\n" if i == 3 else f"text {i}\n".encode() for i in range(5)}
+    flag = tmp_path / "flag"
+    flag.touch()
+    urls = Urls(*(f"{web.url}/{i}" for i in range(5)))
+    source = DocumentDownloadExtractStage(
+        urls, Quick(str(tmp_path / "in")), Stumbling(str(flag)), Upper(), remove_files=True
+    )
+    pipeline = Pipeline("own", stages=[source, JsonlWriter(str(tmp_path / "out"))])
+    with pytest.raises(TamisError, match="a disk that fails"):
+        pipeline.run(executor=InProcessExecutor())
+    n_before = len(web.requests)
+    assert web.paths().count("/0") == 1
+    flag.unlink()
+    pipeline.run(executor=InProcessExecutor())
+    assert not {"/0", "/1", "/2"} & set(web.paths()[n_before:])
+    lines = [line for path in (tmp_path / "out").glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert sorted(json.loads(line)["text"] for line in lines) == ["STUMBLE", "TEXT 0", "TEXT 1", "TEXT 2", "TEXT 4"]
+    assert [path.name for path in (tmp_path / "in").iterdir()] == []
+
+
+def test_files_take_no_more_disk_than_the_limit(web: Loopback, tmp_path: Path) -> None:
+    web.files |= {f"/{i}": b"a line of text\n" * 2000 for i in range(8)}
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "left-by-a-killed-run").write_bytes(bytes(50_000))
+    source = DocumentDownloadExtractStage(
+        Urls(*(f"{web.url}/{i}" for i in range(8))),
+        Quick(str(folder)),
+        Lines(),
+        download_limit=70_000,
+        remove_files=True,
+    )
+    largest, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.002):
+            sizes = []
+            for path in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    sizes.append(path.stat().st_size)
+            largest[0] = max(largest[0], sum(sizes))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        pipeline = Pipeline("own", stages=[source, JsonlWriter(str(tmp_path / "out"))])
+        pipeline.run(memory="800MB", workers=3, progress=False)
+    finally:
+        done.set()
+        watcher.join()
+    assert pipeline.last_result.ledger.written.n == 16_000
+    assert 30_000 <= largest[0] <= 70_100  # and reservations, of some bytes
+    assert [path.name for path in folder.iterdir() if path.name != ".room.lock"] == []
+    assert len(list((tmp_path / "out").glob("*.jsonl"))) == 8
+
+
+def test_a_limit_is_for_files_that_are_removed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give remove_files=True"):
+        DocumentDownloadExtractStage(Urls("x"), Quick(str(tmp_path)), Lines(), download_limit="1MB")
+    with pytest.raises(UsageError, match="lists nothing to do"):
+        Pipeline("none", stages=[DocumentDownloadExtractStage(Urls(), Quick(str(tmp_path)), Lines())]).run(
+            executor=InProcessExecutor()
+        )

@@ -23,6 +23,8 @@ class ArxivDownloadExtractStage(DocumentDownloadExtractStage):
         add_filename_column: bool | str = True,
         log_frequency: int = 1000,
         verbose: bool = False,
+        download_limit: int | str | None = None,
+        remove_files: bool = False,
     ) -> None:
         super().__init__(
             url_generator=ArxivUrlGenerator(),
@@ -32,6 +34,8 @@ class ArxivDownloadExtractStage(DocumentDownloadExtractStage):
             url_limit=url_limit,
             record_limit=record_limit,
             add_filename_column=add_filename_column,
+            download_limit=download_limit,
+            remove_files=remove_files,
         )
         self.name = "arxiv_pipeline"
 

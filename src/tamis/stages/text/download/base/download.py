@@ -19,10 +19,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis import files
-from tamis.errors import DownloadError
+from tamis.errors import DownloadError, TamisError
+from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text.download.base.room import DownloadRoom, forget, release
 from tamis.stages.text.download.fetch import USUAL, FetchPolicy, fetch_file
 from tamis.stages.text.download.names import check_name, own_name_of_url
+from tamis.stores.opening import state_of
+from tamis.stores.urls import is_remote
 from tamis.tasks import FileGroupTask
 
 log = logging.getLogger("tamis.download")
@@ -65,6 +69,15 @@ class DocumentDownloader(ABC):
                 return path
             log.error("%s cannot be downloaded: %s", url, reason)
             files.write_json(path + ".failed", {"url": url, "reason": reason})
+            return None
+
+    def size_of(self, url: str) -> int | None:
+        """Return the bytes of the file, if the server tells: `download_limit` reserves room for them."""
+        if not is_remote(url):
+            return None
+        try:
+            return state_of(url)[0]
+        except (TamisError, OSError):  # what is wrong with it, the download says
             return None
 
     def failures(self) -> list[dict[str, str]]:
@@ -150,15 +163,21 @@ def _one_of(folder: str, n_places: int | None) -> Iterator[None]:
 class DocumentDownloadStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     """Takes tasks with URLs, gives tasks with paths.
 
-    Files that cannot be had are counted (`failed_downloads`) and named.
+    Files that cannot be had are counted (`failed_downloads`) and named. `download_limit`: the most bytes that files may
+    take in the folder at a time, for files that the stage after this one removes; a download waits until there is room.
     """
 
     downloader: DocumentDownloader
+    download_limit: int | str | None = None
     columns_in = ()
     columns_out = ()
 
     def __post_init__(self) -> None:
         self.name = f"download_{type(self.downloader).__name__.lower()}"
+        self._room: DownloadRoom | None = None
+        if self.download_limit is not None:
+            limit = parse_size(self.download_limit, f"{self.name}: download_limit")
+            self._room = DownloadRoom(self.downloader._download_dir, limit)
 
     def xenna_stage_spec(self) -> dict[str, Any]:
         n_workers = self.downloader.num_workers_per_node()
@@ -166,8 +185,10 @@ class DocumentDownloadStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
         paths, failed = [], []
+        if self._room is not None:
+            forget({self._path(url) for url in task.data})
         for url in task.data:
-            path = self.downloader.download(url)
+            path = self._download(url)
             if path is None:
                 failed.append(url)
             else:
@@ -177,3 +198,19 @@ class DocumentDownloadStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         if failed:
             metadata["failed_downloads"] = failed
         return FileGroupTask(task.dataset_name, paths, task._stage_perf, metadata)
+
+    def _download(self, url: str) -> str | None:
+        if self._room is None:
+            return self.downloader.download(url)
+        self._room.reserve(self._path(url), self.downloader.size_of(url))
+        path = None
+        try:
+            path = self.downloader.download(url)
+        finally:
+            if path is None:
+                release(self._path(url))
+        return path
+
+    def _path(self, url: str) -> str:
+        name = check_name(self.downloader._get_output_filename(url), type(self.downloader).__name__)
+        return os.path.join(self.downloader._download_dir, name)

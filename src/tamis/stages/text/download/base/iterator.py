@@ -14,6 +14,7 @@ from tamis.errors import TamisError, UsageError
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.extract import DocumentExtractor
+from tamis.stages.text.download.base.room import release
 from tamis.stages.text.download.base.skips import Skips
 from tamis.stores.opening import size_of
 from tamis.tasks import DocumentBatch, FileGroupTask
@@ -56,8 +57,9 @@ class DocumentIterator(Skips, ABC):
 class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch]):
     """Takes tasks with files, gives documents in batches of some 8 MB; only one more record is held.
 
-    `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds
-    none. Records that gave no document are counted by reason; what could not be read, or was refused, goes to
+    `remove_files`: a file is removed when its documents were read; one whose documents are not committed is fetched
+    again. `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False
+    adds none. Records that gave no document are counted by reason; what could not be read, or was refused, goes to
     quarantine with file and offset.
     """
 
@@ -66,6 +68,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
     record_limit: int | None = None
     add_filename_column: bool | str = True
     max_calls_per_worker: int | None = None
+    remove_files: bool = False
     columns_in = ()
 
     def __post_init__(self) -> None:
@@ -102,6 +105,8 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
                 if n_bytes >= _BATCH_BYTES:
                     yield self._batch(rows, task)
                     rows, n_bytes, n_batches = [], 0, n_batches + 1
+            if self.remove_files:
+                release(path)
         if rows or not n_batches:
             yield self._batch(rows, task)
 

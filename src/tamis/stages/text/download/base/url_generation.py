@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
+from tamis.stages.traits import StageTraits
 from tamis.tasks import EmptyTask, FileGroupTask
 
 
@@ -20,12 +21,16 @@ class URLGenerator(ABC):
 
 
 @dataclass(repr=False)
-class URLGenerationStage(ProcessingStage[EmptyTask, FileGroupTask]):
-    """The source of a download: one task per URL, the first `limit` of them."""
+class URLGenerationStage(ProcessingStage[EmptyTask | FileGroupTask, FileGroupTask]):
+    """The source of a download: one task per URL, the first `limit` of them.
+
+    A run lists the URLs before it starts, so that each is a unit of work by itself; here they pass.
+    """
 
     url_generator: URLGenerator
     limit: int | None = None
     columns_out = ()
+    traits: ClassVar[StageTraits] = StageTraits(lists_work=True)
 
     def __post_init__(self) -> None:
         self.name = f"url_generation_{type(self.url_generator).__name__.lower()}"
@@ -37,7 +42,9 @@ class URLGenerationStage(ProcessingStage[EmptyTask, FileGroupTask]):
     def ray_stage_spec(self) -> dict[str, Any]:
         return {"is_fanout_stage": True}
 
-    def process(self, task: EmptyTask) -> list[FileGroupTask]:
+    def process(self, task: EmptyTask | FileGroupTask) -> list[FileGroupTask]:
+        if isinstance(task, FileGroupTask):
+            return [task]
         urls = list(dict.fromkeys(self.url_generator.generate_urls()))
         return [
             FileGroupTask(task.dataset_name, [url], _metadata={"source_url": url, "source_files": [url]})

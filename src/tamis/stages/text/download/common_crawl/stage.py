@@ -43,6 +43,8 @@ class CommonCrawlDownloadExtractStage(DocumentDownloadExtractStage):
         record_limit: int | None = None,
         add_filename_column: bool | str = True,
         extractor_max_calls_per_worker: int | None = None,
+        download_limit: int | str | None = None,
+        remove_files: bool = False,
     ) -> None:
         if crawl_type not in _CRAWLS:
             raise UsageError(f"crawl_type: expected one of {', '.join(_CRAWLS)}, got {crawl_type!r}")
@@ -59,6 +61,8 @@ class CommonCrawlDownloadExtractStage(DocumentDownloadExtractStage):
             url_limit=url_limit,
             record_limit=record_limit,
             add_filename_column=add_filename_column,
+            download_limit=download_limit,
+            remove_files=remove_files,
             extractor_max_calls_per_worker=extractor_max_calls_per_worker,
         )
         self.name = f"common_crawl_{crawl_type}_pipeline"

@@ -27,6 +27,8 @@ class WikipediaDownloadExtractStage(DocumentDownloadExtractStage):
         record_limit: int | None = None,
         add_filename_column: bool | str = True,
         log_frequency: int = 1000,
+        download_limit: int | str | None = None,
+        remove_files: bool = False,
     ) -> None:
         self.language, self.dump_date = language, dump_date
         super().__init__(
@@ -37,6 +39,8 @@ class WikipediaDownloadExtractStage(DocumentDownloadExtractStage):
             url_limit=url_limit,
             record_limit=record_limit,
             add_filename_column=add_filename_column,
+            download_limit=download_limit,
+            remove_files=remove_files,
         )
         self.name = f"wikipedia_{language}_pipeline"
 
