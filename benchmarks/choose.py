@@ -1,12 +1,13 @@
-"""Choosing and mixing: exact quantiles in a budget, decontamination beside the filters and beside datatrove's.
+"""Choosing and mixing: exact quantiles in a budget, mixes, folders by fields, decontamination beside datatrove's.
 
-    python benchmarks/choose.py [--quick] [--only quantiles|decontamination|kills]
+    python benchmarks/choose.py [--quick] [--only quantiles|mixing|partitions|decontamination|kills]
 
-Writes docs/explanation/benchmarks-choose.md when all of it ran in full.
+Writes docs/explanation/benchmarks-choose.md when all of it ran in full; with --only its rows of the page.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import data
-from figures import ROWS, note, run_parts, table, write_page
+from figures import ROWS, note, put_rows, run_parts, table, write_page
 from measuring import TAMIS, measure
 from tamis.dedup.quantiles.weighted import keys_of, numbers_of, smallest_reaching, totals_of
 
@@ -78,6 +79,90 @@ def measured_quantiles(n: int) -> dict[str, Any]:
     return {**about, "equal": bool((edges(some) == expected).all())}
 
 
+# -- mixing and folders ------------------------------------------------------------------------------------------------
+def scored(n_times: int, n_topics: int, name: str) -> tuple[Path, float]:
+    """Return documents with a score and a topic in as many copies, and their megabytes."""
+    folder = OUT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rng = random.Random(4)
+    lines = [json.loads(line) for part in data.base() for line in part.read_bytes().splitlines()]
+    for k in range(n_times):
+        with open(folder / f"{k:03d}.jsonl", "w") as out:
+            for document in lines:
+                topic = f"t{int(n_topics * rng.random() ** 2)}"
+                document = {"id": document.get("id"), "text": document.get("text"), "topic": topic}
+                out.write(json.dumps({**document, "edu": rng.random()}) + "\n")
+    return folder, sum(p.stat().st_size for p in folder.glob("*.jsonl")) / 1e6
+
+
+def run_recipe(name: str, steps: str, source: Path, target: Path, *more: str, write: str = "card: false") -> Any:
+    recipe = OUT / f"{name}.yaml"
+    recipe.write_text(f"input: {source}\noutput: {target}\nsteps:\n{steps}write: {{{write}}}\n")
+    shutil.rmtree(target, ignore_errors=True)
+    result = measure([TAMIS, "run", str(recipe), "--fresh", "-q", "--json", *more])
+    assert result["rc"] == 0, result
+    return result
+
+
+def digest(folder: Path) -> str:
+    """Return a hash of the names and bytes of the JSONL files of an output."""
+    found = hashlib.blake2b()
+    for path in sorted(folder.rglob("*.jsonl")):
+        if "_tamis" not in path.parts:
+            found.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def n_tokens(folder: Path) -> int:
+    """Count the tokens of an output, a quarter of the bytes of each text, without Tamis."""
+    total = 0
+    for path in folder.glob("*.jsonl"):
+        with open(path, "rb") as lines:
+            total += sum((len((json.loads(line)["text"] or "").encode()) + 3) // 4 for line in lines)
+    return total
+
+
+def mixing(quick: bool) -> None:
+    """Mix by each rule, count what came out, and mix again with another budget and number of workers."""
+    source, mb = scored(1 if quick else 10, 8, "scored")
+    target = int(mb * 1e6 / 4 * 0.4)
+    buckets = "  - buckets: {score: edu, n: 20, weight: tokens}\n"
+    rules = {
+        "curve": f"{buckets}  - mix: {{by: quality_bucket, curve: [0, 7], power: 4, target: {target}}}\n",
+        "temperature": f"  - mix: {{by: topic, temperature: 0.5, target: {target}}}\n",
+        "unimax": f"  - mix: {{by: topic, unimax: true, target: {target}}}\n",
+        "table": f"  - mix: {{by: topic, epochs: {{t0: 2, '*': 1}}, target: {target}}}\n",
+    }
+    for name, steps in rules.items():
+        result = run_recipe(name, steps, source, OUT / "mixed", "--memory", MEMORY)
+        off = abs(n_tokens(OUT / "mixed") - target) / target
+        speed = f"{mb / result['cpu_s']:.0f} MB per CPU second, {result['peak_pss_mb']:.0f} MB"
+        note(
+            "mixing", f"{mb:.0f} MB by {name}: off the target of {target:,} tokens", f"{off:.5%}; {speed}", off < 0.001
+        )
+        if name == "curve":
+            first = digest(OUT / "mixed")
+            run_recipe(name, steps, source, OUT / "mixed", "--memory", "300MB", "--workers", "1", "--blocksize", "7MB")
+            same = digest(OUT / "mixed") == first
+            note("mixing", "again with 300 MB and one worker", "the same bytes" if same else "differs", same)
+    shutil.rmtree(source)
+
+
+def partitions(quick: bool) -> None:
+    """Write folders for ten thousand values."""
+    n = 500 if quick else 10_000
+    source, mb = scored(1 if quick else 10, n, "topics")
+    steps = "  - keep_top: {score: edu, fraction: '100%'}\n"
+    write = "card: false, partition_by: [topic]"
+    result = run_recipe("topics", steps, source, OUT / "folders", "--memory", MEMORY, write=write)
+    paths = list((OUT / "folders").glob("topic=*/part-*.jsonl"))
+    what = f"{mb:.0f} MB in {len(paths):,} folders: CPU time, peak PSS"
+    fits = result["peak_pss_mb"] <= 512
+    note("partitions", what, f"{result['cpu_s']:.0f} s, {result['peak_pss_mb']:.0f} MB", fits)
+    shutil.rmtree(source)
+
+
 # -- decontamination ---------------------------------------------------------------------------------------------------
 def evaluation(folder: Path, documents: list[str], n: int, seed: int = 0) -> list[list[str]]:
     """Items of random words of the corpus, of 15 to 90 words."""
@@ -109,12 +194,12 @@ def planted(source: Path, target: Path, items: list[list[str]]) -> set[str]:
 
 
 def kept_ids(folder: Path) -> set[str]:
-    return {json.loads(line)["id"] for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()}
+    return {json.loads(line)["id"] for path in folder.glob("*.jsonl") for line in path.read_bytes().splitlines()}
 
 
 def decontamination(quick: bool) -> None:
     parts = data.base()
-    documents = [json.loads(line).get("text") or "" for line in parts[0].read_text().splitlines()]
+    documents = [json.loads(line).get("text") or "" for line in parts[0].read_bytes().splitlines()]
     shutil.rmtree(OUT / "evals", ignore_errors=True)
     items = evaluation(OUT / "evals", documents, 2_000 if quick else 20_000)
     folder = data.many(1 if quick else 3)
@@ -208,7 +293,7 @@ def _large_index(documents: list[str], quick: bool) -> None:
 # -- kills -------------------------------------------------------------------------------------------------------------
 def kills(quick: bool) -> None:
     """Kill the command at random moments; the same command must resume and end with the same output."""
-    documents = [json.loads(line).get("text") or "" for line in data.base()[0].read_text().splitlines()]
+    documents = [json.loads(line).get("text") or "" for line in data.base()[0].read_bytes().splitlines()]
     items = evaluation(OUT / "evals", documents, 2_000)
     planted(data.base()[0], OUT / "planted" / "a.jsonl", items)
     _clean(OUT / "planted", OUT / "whole")
@@ -239,9 +324,24 @@ def kills(quick: bool) -> None:
     note("kills", f"{n_killed} SIGKILLs at random moments, {same} outputs compared", "all the same", True)
 
 
+PARTS = {
+    "quantiles": quantiles,
+    "mixing": mixing,
+    "partitions": partitions,
+    "decontamination": decontamination,
+    "kills": kills,
+}
+
+
 def write() -> None:
     machine = f"on {len(os.sched_getaffinity(0))} cores with a load of {os.getloadavg()[2]:.0f}"
-    intro = ["# Benchmarks: choosing and mixing", "", f"Written by `make bench-choose`, {machine}.", ""]
+    intro = [
+        "# Benchmarks: choosing and mixing",
+        "",
+        f"Written by `make bench-choose`, {machine}; `python benchmarks/choose.py --only PART` measures a part again.",
+        "CPU seconds and ratios within a run hold on a busy machine, too.",
+        "",
+    ]
     write_page("benchmarks-choose.md", [*intro, *table(ROWS)])
 
 
@@ -249,6 +349,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--quantiles"]:
         print(json.dumps(measured_quantiles(int(sys.argv[2]))))
     else:
-        sys.exit(
-            run_parts(__doc__, {"quantiles": quantiles, "decontamination": decontamination, "kills": kills}, OUT, write)
-        )
+        code = run_parts(__doc__, PARTS, OUT, write)
+        if "--only" in sys.argv and "--quick" not in sys.argv:
+            for part in dict.fromkeys(row[0] for row in ROWS):
+                put_rows("benchmarks-choose.md", [row for row in ROWS if row[0] == part])
+        sys.exit(code)

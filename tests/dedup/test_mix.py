@@ -139,6 +139,17 @@ def test_the_target_is_met_and_the_ledger_balances(tmp_path: Path) -> None:
         )
 
 
+def test_large_documents_do_not_keep_a_mix_from_its_target(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    sizes = [rng.choice([400, 4_000, 120_000]) for _ in range(400)]
+    docs = [{"id": i, "text": f"{i} ".ljust(n, "x"), "topic": "ab"[i % 2]} for i, n in enumerate(sizes)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(d) + "\n" for d in docs))
+    target = sum(map(tokens, docs)) // 3
+    mixed(tmp_path / "in", tmp_path / "out", Mix("topic", target=target, temperature=0.7))
+    assert abs(sum(map(tokens, read(tmp_path / "out"))) - target) <= 0.001 * target
+
+
 def test_the_mix_does_not_depend_on_the_budget(tmp_path: Path) -> None:
     write(tmp_path / "in")
     steps = [ExactDuplicates(), Buckets("score", 5), Mix("quality_bucket", curve=[0, 3], target="300k")]

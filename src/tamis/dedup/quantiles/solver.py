@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tamis.dedup.solver_task import DecideBuckets, DecideMix, DecideTop
 
 Array = NDArray[Any]
+# Documents of each group that are looked at to come close to its tokens.
+_LEAST_NEXT, _MOST_NEXT, _MOST_NEXT_OF_ALL = 64, 4096, 1 << 20
+_NONE = tuple(np.empty(0, np.int64) for _ in range(5))
 EDGES, SCORES, MIX_FILE, TABLE = "edges.json", "scores.parquet", "mix.json", "buckets.json"
 
 
@@ -136,12 +139,14 @@ def decide_mix(step: DecideMix, run: SolverRun) -> None:
             at = position[group]
             yield np.maximum(at, 0), np.where(at < 0, np.uint32(NO_KEY), key), weight
 
-    last[drawn] = smallest_reaching(mine, parts[drawn].reshape(-1, 1), run.room_bytes)[:, 0]
-    _trim(scored, last, whole, round(float(np.dot(epochs, tokens))))
+    # The document that reaches the amount is left out, and what is missing then made up of later ones that fit.
+    last[drawn] = smallest_reaching(mine, parts[drawn].reshape(-1, 1), run.room_bytes)[:, 0].astype(np.int64) - 1
+    more = _fitting(scored, last, parts, counts)
     written, n_copies = np.zeros(len(epochs), np.int64), np.zeros(len(epochs), np.int64)
     table = _table(run, {"file": "<i4", "offset": "<i8", "copies": "<u4"})
     for file, offset, group, draw, weight in scored.positions():
-        copies = whole[group] + (draw.astype(np.int64) <= last[group])
+        is_drawn = (draw.astype(np.int64) <= last[group]) | np.isin(_places(file, offset), more)
+        copies = whole[group] + is_drawn
         np.add.at(written, group, copies * weight)
         np.add.at(n_copies, group, copies)
         rows = np.flatnonzero(copies != 1)
@@ -169,19 +174,34 @@ def decide_mix(step: DecideMix, run: SolverRun) -> None:
     )
 
 
-def _trim(scored: _ScoredRecords, last: Array, whole: Array, target: int) -> None:
-    """Leave the last drawn document of a group out where that brings all groups together closer to the target."""
-    total, at_last = 0, np.zeros(len(last), np.int64)
-    for group, draw, weight in scored.draws():
-        copies = whole[group] + (draw.astype(np.int64) <= last[group])
-        total += int((copies * weight).sum())
-        mine = np.flatnonzero(draw.astype(np.int64) == last[group])
-        np.add.at(at_last, group[mine], weight[mine])
-    excess = total - target
-    for g in np.argsort(-at_last, kind="stable").tolist():
-        if 0 < at_last[g] < 2 * excess:
-            excess -= int(at_last[g])
-            last[g] -= 1
+def _fitting(scored: _ScoredRecords, last: Array, parts: Array, counts: Array) -> Array:
+    """Return the places of documents that make up what is missing of `parts` after those drawn up to `last`.
+
+    Of each group the documents with the next numbers, each if it is no larger than what is missing then: groups come
+    closer to their tokens than the size of a document.
+    """
+    most = max(_LEAST_NEXT, min(_MOST_NEXT, _MOST_NEXT_OF_ALL // max(1, len(last))))
+    width = np.minimum(NO_KEY, most * (1 << 32) // np.maximum(counts, 1)).astype(np.int64)
+    is_partial = parts > 0
+    missing = parts.copy()
+    found: list[tuple[Array, ...]] = []
+    for file, offset, group, draw, weight in scored.positions():
+        number = draw.astype(np.int64)
+        np.subtract.at(missing, group, np.where(is_partial[group] & (number <= last[group]), weight, 0))
+        rows = np.flatnonzero(is_partial[group] & (number > last[group]) & (number <= last[group] + width[group]))
+        found.append((group[rows], number[rows], file[rows], offset[rows], weight[rows]))
+    group, number, file, offset, weight = (np.concatenate(c) for c in zip(*found, strict=True)) if found else _NONE
+    chosen = []
+    for row in np.lexsort((offset, file, number, group)).tolist():
+        if weight[row] <= missing[group[row]]:
+            missing[group[row]] -= weight[row]
+            chosen.append(row)
+    return np.sort(_places(file[chosen], offset[chosen]))
+
+
+def _places(file: Array, offset: Array) -> Array:
+    """Return a number for each place in the input."""
+    return file.astype(np.uint64) << np.uint64(44) | offset.astype(np.uint64)
 
 
 # -- edges ------------------------------------------------------------------------------------------------------------
