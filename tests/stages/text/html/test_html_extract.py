@@ -62,6 +62,48 @@ def test_an_algorithm_or_a_function_of_ones_own(tmp_path: Path) -> None:
     assert batch.to_pyarrow().to_pylist() == [{"content": whole_page(), "text": str(len(whole_page()))}]
 
 
+def test_of_several_extractors_the_text_with_most_prose_is_kept(tmp_path: Path) -> None:
+    def shouts(html: str) -> str:
+        return "No sentence at all\n" * 100
+
+    def fails(html: str) -> str:
+        raise ValueError("no")
+
+    def first(html: str) -> str | None:
+        return None if "tower" in html else "Five words make a line."
+
+    prose = whole_page().replace(")</p>", ").</p>")
+    rows = [{"n": 0, "content": prose}, {"n": 1, "content": "<html><p>plain</p></html>"}]
+    stage = HtmlExtract([shouts, fails, "trafilatura", first, "justext"])
+    documents, result = run(rows, stage, tmp_path)
+    assert "The tower on the hill" in documents[0]["text"]
+    assert documents[1]["text"] == "Five words make a line."
+    assert result.ledger.stages[0].metrics == {"text of trafilatura": 1, "text of first": 1}
+    both = [HtmlExtract(names)._extract(prose) for names in (["trafilatura", "justext"], ["justext", "trafilatura"])]
+    alone = {HtmlExtract(name)._extract(prose) for name in ("trafilatura", "justext")}
+    assert set(both) <= alone  # from one parse the same texts as from one parse each
+
+
+def test_of_equal_texts_the_first_is_kept_and_any_text_beats_none() -> None:
+    def of(name: str, text: str | None) -> Any:
+        def extract(html: str) -> str | None:
+            return text
+
+        extract.__name__ = name
+        return extract
+
+    prose, words = "This is a line of prose.", "Home About Contact Imprint Legal"
+    for texts, expected in (
+        ((words, prose), prose),
+        ((prose, "These are six words of prose."), prose),
+        ((None, words), words),
+        (("", None), None),
+        ((words, "Other words"), words),
+    ):
+        best = HtmlExtract([of("a", texts[0]), of("b", texts[1])])._extract
+        assert best("<p>") == expected
+
+
 def test_types_decide_and_every_page_that_goes_has_a_rule(tmp_path: Path) -> None:
     rows = [
         {"n": 0, "content_type": "text/html", "content": "<html></html>"},
@@ -125,6 +167,9 @@ def test_wrong_parameters_name_what_is_expected() -> None:
         ({"extractor": "lynx"}, "expected one of resiliparse, trafilatura, justext"),
         ({"extractor": len, "extractor_options": {"a": 1}}, "for an extractor given by its name"),
         ({"extractor": 3}, "or a function"),
+        ({"extractor": ["justext"]}, "two or more different ones"),
+        ({"extractor": ["justext", "justext"]}, "two or more different ones"),
+        ({"extractor": ["justext", "trafilatura"], "extractor_options": {"a": 1}}, "by the name of one of them"),
         ({"max_depth": 0}, "at least 1"),
         ({"cpu_seconds": 0}, "above 0"),
     ):

@@ -28,7 +28,16 @@ from tamis.stages.text.download.parse_limits import (
     check_html,
     error_name,
 )
-from tamis.stages.text.html.extractors import ByAlgorithm, Extract, JusText, Resiliparse, extractor_of, load_library
+from tamis.stages.text.html.extractors import (
+    BestOf,
+    ByAlgorithm,
+    Extract,
+    JusText,
+    Resiliparse,
+    extractor_of,
+    load_library,
+    parts_of,
+)
 from tamis.stages.text.html.text_cache import CachedDrop, TextCache
 from tamis.stages.traits import StageTraits
 from tamis.tasks import TEXT, DocumentBatch
@@ -47,11 +56,13 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Make the main text of web pages the text of their documents.
 
     `extractor`: "resiliparse", "trafilatura" (with the options of FineWeb), "justext", a function from a page to its
-    text or None, or an HTMLExtractorAlgorithm; `extractor_options` are parameters of the library. The page is in
-    `content_field`, as WarcReader gives it, and leaves the document unless `keep_content`; its type is in `type_field`:
-    plain text is taken as it is, what is neither text nor markup is dropped, and so are pages without text. Documents
-    without a page stay as they are. `max_bytes`, `max_depth`, `max_tags`, `cpu_seconds`: pages beyond these limits go
-    to quarantine with their URL; None for cpu_seconds: no limit.
+    text or None, an HTMLExtractorAlgorithm, or a list of these: of their texts the one with most words in lines of
+    prose is kept (docs/guides/web.md has the rule). `extractor_options` are parameters of the library, for a list by
+    the name of each. The page is in `content_field`, as WarcReader gives it, and leaves the document unless
+    `keep_content`; its type is in `type_field`: plain text is taken as it is, what is neither text nor markup is
+    dropped, and so are pages without text. Documents without a page stay as they are. `max_bytes`, `max_depth`,
+    `max_tags`, `cpu_seconds`: pages beyond these limits go to quarantine with their URL; None for cpu_seconds: no
+    limit.
     """
 
     extractor: Any = "resiliparse"
@@ -73,7 +84,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         extract = extractor_of(self.extractor, self.extractor_options, self.name)
-        if isinstance(extract, (JusText, ByAlgorithm)):  # they look at the language
+        if any(isinstance(one, (JusText, ByAlgorithm)) for one in parts_of(extract)):  # they look at the language
             self.kernel_groups = ("text",)  # type: ignore[misc]
         for what in ("max_depth", "max_tags"):
             if getattr(self, what) < 1:
@@ -114,6 +125,8 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
                     outcome.put(i, self._text(contents[i].as_buffer().to_pybytes(), types[i].as_py(), guard))
                 except ParseRefused as exc:
                     outcome.refuse(i, f"page {urls[i].as_py()!r} is not parsed: {exc}")
+        if isinstance(self._extract, BestOf):
+            self._log_metrics({f"text of {name}": n for name, n in self._extract.take_kept().items()})
         if cache is not None:
             cache.store(
                 batch, {i: v for i, v in outcome.values.items() if i not in known}, time.process_time() - began_s

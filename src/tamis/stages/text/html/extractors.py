@@ -6,15 +6,19 @@ words, as NeMo Curator does: here the text is that of the library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.errors import UsageError, optional
+from tamis.errors import TamisError, UsageError, optional
+from tamis.failures import is_memory_failure
 from tamis.stages.text.download.html_extractors.base import HTMLExtractorAlgorithm
 
 Extract = Callable[[str], "str | None"]
 """From a page to its text. One that has `of_bytes` takes pages in UTF-8, which saves decoding them."""
+_SENTENCE_ENDS = (".", "!", "?", "\u2026", ":", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f", "\u06d4")
+_PROSE_WORDS = 5
 _SAMPLE = "<html><body><main><p>A page to load the library with.</p></main></body></html>"
 
 
@@ -48,13 +52,17 @@ class Trafilatura:
     defaults = {"favor_precision": True, "include_comments": False, "deduplicate": True}
 
     def __call__(self, html: str) -> str | None:
+        return self.of_tree(html, html)
+
+    def of_tree(self, tree: Any, html: str) -> str | None:
+        """Return the text of a page that lxml parsed, or that is to be parsed."""
         extract = optional("trafilatura", "HtmlExtract with trafilatura", "html").extract
         options = {**self.defaults, **self.options}
         if options["deduplicate"]:
             from trafilatura.deduplication import LRU_TEST
 
             LRU_TEST.clear()
-        text = extract(html, **options)
+        text = extract(tree, **options)
         return None if text is None else str(text)
 
 
@@ -66,6 +74,10 @@ class JusText:
     _stop_words: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
 
     def __call__(self, html: str) -> str | None:
+        return self.of_tree(html, html)
+
+    def of_tree(self, tree: Any, html: str) -> str | None:
+        """Return the text of a page that lxml parsed; `html` is the same page, for its language."""
         from tamis.stages.text.download.html_extractors import JusTextExtractor
         from tamis.stages.text.download.html_extractors.utils import get_stop_list_dict
         from tamis.stages.text.download.utils import lang_detect
@@ -77,8 +89,10 @@ class JusText:
             self._stop_words.update(get_stop_list_dict())
         if language not in self._stop_words:
             return None
-        paragraphs = JusTextExtractor(**options).extract_text(html, self._stop_words[language], language)
-        return None if paragraphs is None else "\n\n".join(paragraphs)
+        algorithm, stop_words = JusTextExtractor(**options), self._stop_words[language]
+        if isinstance(tree, str):
+            return "\n\n".join(algorithm.extract_text(tree, stop_words, language) or [])
+        return "\n\n".join(algorithm.texts_of(tree, stop_words, language))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stop_words": {}}
@@ -105,6 +119,65 @@ class ByAlgorithm:
         return {**self.__dict__, "_stop_words": {}}
 
 
+@dataclass
+class BestOf:
+    """Several extractors, of whose texts the best is kept: that with most words in lines of prose.
+
+    A line of prose has at least five words and ends with a mark that ends a sentence. Of equal texts the one is kept
+    whose extractor is named first, and a text without such lines is better than none. Extractors that work on trees of
+    lxml share one parse. One that raises gives no text, unless all do.
+    """
+
+    extractors: Mapping[str, Extract]
+    kept: dict[str, int] = field(default_factory=dict, repr=False)
+    """How many texts of each extractor were kept since the last `take_kept`."""
+
+    def __call__(self, html: str) -> str | None:
+        tree: Any = None
+        best, best_key, errors = None, (-1, -1), []
+        for name, extract in self.extractors.items():
+            of_tree = getattr(extract, "of_tree", None)
+            if of_tree is not None and tree is None:
+                tree = _parse(html)
+            try:
+                text = extract(html) if of_tree is None or tree is None else of_tree(copy.deepcopy(tree), html)
+            except Exception as exc:
+                if isinstance(exc, TamisError) or is_memory_failure(exc):
+                    raise
+                errors.append(exc)
+                continue
+            key = (n_prose_words(text), min(1, len(text))) if text else (0, 0)
+            if key > best_key:
+                best, best_key, best_name = text, key, name
+        if len(errors) == len(self.extractors):
+            raise errors[0]
+        best = best or None
+        if best is not None:
+            self.kept[best_name] = self.kept.get(best_name, 0) + 1
+        return best
+
+    def take_kept(self) -> dict[str, int]:
+        """Return the counts and begin anew."""
+        counts, self.kept = self.kept, {}
+        return counts
+
+
+def n_prose_words(text: str) -> int:
+    """Return the words in lines that are prose, as `BestOf` counts them.
+
+    >>> n_prose_words("This is a line of prose.")
+    6
+    """
+    lines = (line.rstrip("\"'\u201d\u2019\u00bb) \t\r") for line in text.split("\n"))
+    counts = (len(line.split()) for line in lines if line.endswith(_SENTENCE_ENDS))
+    return sum(n for n in counts if n >= _PROSE_WORDS)
+
+
+def _parse(html: str) -> Any:
+    """Return the page as a tree of lxml, None if it is none."""
+    return optional("trafilatura.utils", "HtmlExtract with several extractors", "html").load_html(html)
+
+
 EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], Extract]] = {
     "resiliparse": Resiliparse,
     "trafilatura": Trafilatura,
@@ -114,6 +187,8 @@ EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], Extract]] = {
 
 def extractor_of(extractor: Any, options: Mapping[str, Any] | None, who: str) -> Extract:
     """Return what extracts the text of a page: by name with options, an algorithm, or a function of the user's."""
+    if isinstance(extractor, (list, tuple)):
+        return _best_of(extractor, options, who)
     if isinstance(extractor, str):
         if extractor not in EXTRACTORS:
             raise UsageError(
@@ -130,8 +205,35 @@ def extractor_of(extractor: Any, options: Mapping[str, Any] | None, who: str) ->
     raise UsageError(f"{who}: extractor: expected one of {', '.join(EXTRACTORS)}, or a function, got {extractor!r}")
 
 
+def _best_of(extractors: Sequence[Any], options: Mapping[str, Any] | None, who: str) -> BestOf:
+    """Return several extractors as one; `options`: those of each, by its name."""
+    options = options or {}
+    names = [one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__) for one in extractors]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UsageError(f"{who}: extractor: expected two or more different ones in the list, got {names}")
+    unknown = sorted(set(options) - set(names))
+    if unknown:
+        raise UsageError(
+            f"{who}: extractor_options: with several extractors, options go by the name of one of them "
+            f"({', '.join(names)}), got {unknown[0]!r}"
+        )
+    return BestOf(
+        {name: extractor_of(one, options.get(name), who) for name, one in zip(names, extractors, strict=True)}
+    )
+
+
+def parts_of(extract: Extract) -> list[Extract]:
+    """Return the extractors that an extractor consists of: itself, unless it is several."""
+    return list(extract.extractors.values()) if isinstance(extract, BestOf) else [extract]
+
+
 def load_library(extract: Extract) -> None:
     """Let an extractor of ours load its library by a first call; an absent library is an error at this point."""
+    if isinstance(extract, BestOf):
+        for one in parts_of(extract):
+            load_library(one)
+        _parse(_SAMPLE)
+        return
     if isinstance(extract, (Resiliparse, Trafilatura, JusText, ByAlgorithm)):
         extract(_SAMPLE)
     if isinstance(extract, Resiliparse):

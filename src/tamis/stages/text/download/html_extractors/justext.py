@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tamis.errors import optional
 from tamis.stages.text.download.html_extractors.base import HTMLExtractorAlgorithm
 
@@ -29,18 +31,24 @@ class JusTextExtractor(HTMLExtractorAlgorithm):
         self.no_headings, self.is_boilerplate = no_headings, is_boilerplate
 
     def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
-        justext = optional("justext", "JusTextExtractor", "html").justext
+        core = optional("justext.core", "JusTextExtractor", "html")
+        return self.texts_of(core.html_to_dom(html), stop_words, language)
+
+    def texts_of(self, tree: Any, stop_words: frozenset[str], language: str) -> list[str]:
+        """Return the paragraphs of a page that lxml parsed, in the steps of `justext.justext`."""
+        core = optional("justext.core", "JusTextExtractor", "html")
         words = language not in self.NON_SPACED_LANGUAGES
-        paragraphs = justext(
-            html,
+        paragraphs = core.ParagraphMaker.make_paragraphs(core.preprocessor(tree))
+        core.classify_paragraphs(
+            paragraphs,
             stop_words,
             self.length_low,
             self.length_high,
             self.stopwords_low if words else 0.0,
             self.stopwords_high if words else 0.0,
             self.max_link_density,
-            self.max_heading_distance,
             self.no_headings,
         )
+        core.revise_paragraph_classification(paragraphs, self.max_heading_distance)
         leave_out = words if self.is_boilerplate is None else self.is_boilerplate
         return [p.text for p in paragraphs if not (leave_out and p.is_boilerplate)]
