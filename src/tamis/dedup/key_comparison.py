@@ -8,6 +8,7 @@ removal               over the input: documents that the decision lists are drop
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,20 @@ from tamis.stages.io import ReadHints, with_hints
 from tamis.stores.urls import is_remote
 
 if TYPE_CHECKING:
-    from tamis.dedup.passes import KeyPass
+    from tamis.dedup.passes import KeyPass, Passes
     from tamis.dedup.workflow import Workflow
 
 _ALL_BANDS = 1 << 30
 
 
 class KeyComparison:
-    """Decides by comparing keys of all documents. Passes and steps that finished before a kill are not repeated."""
+    """Decides by comparing keys of all documents. Passes and steps that finished before a kill are not repeated.
+
+    `prepare` builds what all first passes need, and returns these; shards cannot do that for each other.
+    """
+
+    def __init__(self, prepare: Callable[[Workflow], list[KeyPass]] | None = None) -> None:
+        self._prepare = prepare
 
     def plan(self, workflow: Workflow, n_key_passes: int | None = None) -> list[str]:
         """Return the labels of the passes to come. `n_key_passes`: once it is known."""
@@ -50,44 +57,31 @@ class KeyComparison:
         state = workflow.work.state
         if not state.summary.exists():
             workflow.clear_duplicates()
-            self._forget_other_room(workflow)
+            forget_other_room(workflow, lambda name: name.startswith("keys-"))
             first = self._link_bands(workflow)
             if workflow.passes.texts is not None and not state.summary.exists():
                 self._compare_texts(workflow, first)
-        workflow.measure_scratch()
-        summary = state.summary.read()
-        if summary is None:
-            raise WorkerError("the deciding process ended without a result; run the same command again")
-        return summary
-
-    def _forget_other_room(self, workflow: Workflow) -> None:
-        """Discard earlier decisions if the memory has changed: their files are cut for the memory of that time."""
-        work, room = workflow.work, SolverRoom(workflow.solver.room_bytes())
-        if work.state.solver_room.read() not in (None, room):
-            undecided = work.state.undecided_names()
-            for name in os.listdir(work.path):
-                if name not in undecided and not name.startswith("keys-"):
-                    work.drop(name)
-        work.state.solver_room.write(room)
+        return read_summary(workflow)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
-    def key_passes(self, workflow: Workflow, everything: bool = False) -> list[KeyPass]:
-        """Return the stages that compute keys, each with its bands.
+    def shard_stage(self, passes: Passes) -> ProcessingStage[Any, Any] | None:
+        """Return the stage that computes all keys in one pass."""
+        if self._prepare is not None:
+            return None
+        keys = passes.keys if passes.choose is None else passes.keys_of(_ALL_BANDS)
+        return keys[0][0] if keys else None
 
-        `everything`: in one pass, as shards do it.
-        """
+    def _key_passes(self, workflow: Workflow) -> list[KeyPass]:
+        """Return the stages that compute keys, each with its bands; all in one pass where shards made them."""
         passes, state = workflow.passes, workflow.work.state
-        if passes.prepare is not None:
-            return passes.prepare(workflow)
+        if self._prepare is not None:
+            return self._prepare(workflow)
         if passes.choose is None:
             return passes.keys
-        chosen = state.band_choice.read()
-        if everything:
-            chosen = BandChoice(_ALL_BANDS)
-        elif chosen is None:
+        chosen = BandChoice(_ALL_BANDS) if workflow.settings.merge else state.band_choice.read()
+        if chosen is None:
             chosen = BandChoice(passes.choose(workflow.work.bucket_url or workflow.work.path))
-        if not everything or workflow.settings.merge:
-            state.band_choice.write(chosen)  # a resumed run must not choose again
+        state.band_choice.write(chosen)  # a resumed run must not choose again
         return passes.keys_of(chosen.bands_per_pass)
 
     def _link_bands(self, workflow: Workflow) -> list[str]:
@@ -97,7 +91,7 @@ class KeyComparison:
         """
         first: list[str] = []
         state = workflow.work.state
-        keys = self.key_passes(workflow, everything=workflow.settings.merge)
+        keys = self._key_passes(workflow)
         workflow.runner.plan(self.plan(workflow, len(keys)))
         for i, (stage, bands) in enumerate(keys):
             if i and state.linked(i).exists():
@@ -175,20 +169,7 @@ class KeyComparison:
     # -- removal ------------------------------------------------------------------------------------------------------
     def remove(self, workflow: Workflow) -> RunResult:
         """Run the pass that writes the documents that stay."""
-        passes, state = workflow.passes, workflow.work.state
-        assert passes.writer is not None
-        table = workflow.work.table("removal")
-        pins = state.index_pins.read()
-        paths = state.all_paths_file if pins is not None and pins.pins else state.paths_file
-        remove: ProcessingStage[Any, Any] = (
-            passes.remove(table, state.paths_file)
-            if passes.remove is not None
-            else RemoveDuplicates(table, paths, threshold=passes.threshold)
-        )
-        hints = ReadHints(all_valid=workflow.is_clean(), record_index=workflow.known_records())
-        source = with_hints(workflow.input.reader(), hints)
-        pipeline = Pipeline(f"{passes.name}: removal", stages=[source, remove, passes.writer()])
-        return workflow.execute_checked(pipeline, "removal", **workflow.settings.of_output)
+        return remove_listed(workflow)
 
     def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
         """Check after the removal that exactly the intended documents were removed.
@@ -212,6 +193,47 @@ class KeyComparison:
             )
         n_not_compared = max(0, n_not_read - ledger.quarantined.n)
         return {"n_not_compared": n_not_compared} if n_not_compared else {}
+
+
+def forget_other_room(workflow: Workflow, keeps: Callable[[str], bool]) -> None:
+    """Discard earlier decisions if the memory has changed: their files are cut for the memory of that time.
+
+    `keeps`: whether a file or folder, by its name, is the result of a pass over the input.
+    """
+    work, room = workflow.work, SolverRoom(workflow.solver.room_bytes())
+    if work.state.solver_room.read() not in (None, room):
+        undecided = work.state.undecided_names()
+        for name in os.listdir(work.path):
+            if name not in undecided and not keeps(name):
+                work.drop(name)
+    work.state.solver_room.write(room)
+
+
+def read_summary(workflow: Workflow) -> Summary:
+    """Return the summary that the solver wrote with its decision."""
+    workflow.measure_scratch()
+    summary = workflow.work.state.summary.read()
+    if summary is None:
+        raise WorkerError("the deciding process ended without a result; run the same command again")
+    return summary
+
+
+def remove_listed(workflow: Workflow) -> RunResult:
+    """Run the pass that drops the documents that the decision lists, and writes the others."""
+    passes, state = workflow.passes, workflow.work.state
+    assert passes.writer is not None
+    table = workflow.work.table("removal")
+    pins = state.index_pins.read()
+    paths = state.all_paths_file if pins is not None and pins.pins else state.paths_file
+    remove: ProcessingStage[Any, Any] = (
+        passes.remove(table, state.paths_file)
+        if passes.remove is not None
+        else RemoveDuplicates(table, paths, threshold=passes.threshold)
+    )
+    hints = ReadHints(all_valid=workflow.is_clean(), record_index=workflow.known_records())
+    source = with_hints(workflow.input.reader(), hints)
+    pipeline = Pipeline(f"{passes.name}: removal", stages=[source, remove, passes.writer()])
+    return workflow.execute_checked(pipeline, "removal", **workflow.settings.of_output)
 
 
 def run_key_pass(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any]) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
     from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
-    from tamis.dedup.workflow import Procedure, Workflow
+    from tamis.dedup.workflow import Procedure
     from tamis.engine.run_record import RunRecord
     from tamis.formats.input_files.listing import FileList
 
@@ -34,7 +34,8 @@ class Passes:
     first passes (several where not all bands fit on the disk at once), each with the numbers of its bands; none for
     exact deduplication. `decision`: the step of the solver that decides; None where its own procedure does.
     `texts`: the stage that collects the texts to be compared, made from the folder with their positions; None where
-    nothing is compared.
+    nothing is compared. `procedure`: runs the passes; None for that of key_comparison.py. What a kind of deduplication
+    does in another way is in its procedure.
     """
 
     name: str
@@ -54,12 +55,10 @@ class Passes:
     counted: str = "documents"  # what max_source_loss is a share of
     # Makes the last pass's stage, of the removal table and the file with the input files by number.
     remove: Callable[[str, str], ProcessingStage[Any, Any]] | None = None
-    procedure: Procedure | None = None  # None: key_comparison.py
+    procedure: Procedure | None = None
     # Plans, from the files, the budget and the folder for scratch; None: by the number of documents and bands.
     plan: Callable[[FileList, int, str], DedupPlan] | None = None
     against: str | None = None  # an index whose documents stay (index/index.py)
-    # Makes what the first pass needs, and its stages; the passes cannot be done by shards then.
-    prepare: Callable[[Workflow], list[KeyPass]] | None = None
     index: str | None = None  # the index that gets what stays
     index_parameters: dict[str, Any] = field(default_factory=dict)
     step: CurationStep | None = None  # where it is one step of a curation (tamis/curation)
@@ -67,11 +66,6 @@ class Passes:
     before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
     ids: IdFiles | None = None  # ids of what is removed, next to the run directory
     instead_of_sample: str = "deduplicate what a run with --sample wrote"  # the end of a message
-
-    @property
-    def has_shards(self) -> bool:
-        """True if parts of the input can be read by separate calls."""
-        return self.prepare is None and bool(self.keys or self.choose is not None)
 
     @property
     def index_kind(self) -> str:

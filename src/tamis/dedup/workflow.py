@@ -5,7 +5,7 @@ WorkDirectory      the files between passes, with the State that passes leave fo
 WorkflowInput      readers of the input, and the check that it stays the same
 PassRunner         executes pipelines, and tasks in separate processes
 SolverLauncher     has the solver decide between passes
-Procedure          what the passes are: KeyComparison, or that of a removal by ids or of a join
+Procedure          what the passes are: KeyComparison, or that of substrings, of a removal by ids or of a join
 
 Passes over documents are runs of the engine with all its promises. The process that drives them stays small: it imports
 neither numpy nor Arrow. Files between passes are removed at the end, but for the tables that people read.
@@ -47,6 +47,7 @@ from tamis.errors import PipelineError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, record_peak
 from tamis.pipeline import Pipeline
 from tamis.pipeline.pass_progress import print_line, progress_listener
+from tamis.stages.base import ProcessingStage
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class Procedure(Protocol):
 
     def plan(self, workflow: Workflow) -> list[str]:
         """Return the labels of the passes to come, in order, before anything is opened."""
+
+    def shard_stage(self, passes: Passes) -> ProcessingStage[Any, Any] | None:
+        """Return the stage of the first pass if calls of their own may run it on parts of the input, else None."""
 
     def decide(self, workflow: Workflow) -> Summary:
         """Run all passes up to the decision; what an earlier call finished is not done again."""
@@ -95,7 +99,6 @@ class Workflow:
         settings: Mapping[str, Any] | None = None,
         progress: Progress | bool | None = None,
         executor: Any = None,
-        procedure: Procedure | None = None,
         host: Host | None = None,
     ) -> None:
         self.passes, self._progress, self._host = passes, progress, host
@@ -107,7 +110,7 @@ class Workflow:
         self.settings = self.runner.settings
         if self.settings.of_passes.get("keep_rejected") and passes.writer is None and passes.step is None:
             raise UsageError("keep_rejected: duplicates are only found here, and nothing is removed; leave it out")
-        self.procedure = procedure or passes.procedure or KeyComparison()
+        self.procedure = passes.procedure or KeyComparison()
         self.output = OutputDirectory(passes.output, "deduplication", "dedup.json")
         self.work = WorkDirectory(self.output.run_dir, self.settings.scratch)
         self.duplicates = os.path.join(self.output.run_dir, "duplicates")
@@ -132,9 +135,8 @@ class Workflow:
         Progress goes to the given function, or is shown (True) with a sentence at the end.
         """
         settings, passes, session = self.settings, self.passes, self.runner.session
-        if (settings.shard is not None or settings.merge) and not passes.has_shards:
-            option = "merge" if settings.merge else "shard"
-            raise UsageError(f"{passes.name} is done as a whole and not by shards; leave {option} out")
+        if settings.shard is not None or settings.merge:
+            self._shard_stage()
         is_shown = self._progress is True
         with (
             progress_listener(self._progress) as self.runner.progress,
@@ -224,13 +226,18 @@ class Workflow:
         They are written to a folder of the output where `merge` reads them. Nothing is decided yet.
         """
         started_s = time.monotonic()
-        assert isinstance(self.procedure, KeyComparison)
-        ((stage, _),) = self.procedure.key_passes(self, everything=True)
-        pipeline = key_pipeline(self, "keys-0", stage, self.shards_path)
+        pipeline = key_pipeline(self, "keys-0", self._shard_stage(), self.shards_path)
         result = self.runner.execute(pipeline, "keys-0", shard=self.settings.shard, fresh=self.settings.fresh)
         counts: Summary = {"n_documents": result.ledger.written.n, "n_duplicates": 0}
         seconds = time.monotonic() - started_s
         return DedupResult("shard", result.output, "", counts, seconds, result.peak_bytes, counted=self.passes.counted)
+
+    def _shard_stage(self) -> ProcessingStage[Any, Any]:
+        stage = self.procedure.shard_stage(self.passes)
+        if stage is None:
+            option = "merge" if self.settings.merge else "shard"
+            raise UsageError(f"{self.passes.name} is done as a whole and not by shards; leave {option} out")
+        return stage
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:

@@ -86,6 +86,7 @@ class DecontaminationWorkflow(InOneCall):
         return self.perform_removal and self.action != REPORT
 
     def passes(self) -> Passes:
+        from tamis.dedup.key_comparison import KeyComparison
         from tamis.dedup.passes import Passes
         from tamis.dedup.solver_task import DecideContamination
 
@@ -105,7 +106,7 @@ class DecontaminationWorkflow(InOneCall):
         return Passes(
             CONTAMINATION.title,
             self._input().reader,
-            [],
+            [(FindOverlaps("", self.text_field), [])],
             self.output_path,
             DecideContamination(self.limits, self._common, self.text_field, self.action),
             self._input().writer(self.output_path, self.output_filetype) if self._removes() else None,
@@ -113,8 +114,7 @@ class DecontaminationWorkflow(InOneCall):
             identity=identity,
             max_source_loss=float(self.max_source_loss) if self.action == "drop" else 1.0,
             remove=self.removal,
-            prepare=self._prepare,
-            keys_of=lambda _: [(FindOverlaps("", self.text_field), [])],
+            procedure=KeyComparison(self._prepare),
         )
 
     def removal(self, table: str, _paths: str) -> RemoveContamination:

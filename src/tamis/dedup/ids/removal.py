@@ -22,6 +22,7 @@ from tamis.stages.text.io.reader.ids import AddPositionIds, FileNumbers
 
 if TYPE_CHECKING:
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
+    from tamis.dedup.passes import Passes
     from tamis.dedup.workflow import Workflow
     from tamis.engine.run.run_result import RunResult
 
@@ -35,6 +36,9 @@ class RemovalByIds:
     def plan(self, workflow: Workflow) -> list[str]:
         """Return the labels of the passes to come."""
         return ["removal"] if self._is_empty else ["keys-0", "decision", "removal"]
+
+    def shard_stage(self, passes: Passes) -> None:
+        """Return None: ids are sorted as a whole."""
 
     def decide(self, workflow: Workflow) -> Summary:
         """Sort the ids into a table."""

@@ -190,10 +190,10 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             None,
             self._writer(),
             identity=identity,
+            procedure=RemovalByIds(self, bool(identity.get("nothing_listed"))),
             instead_of_sample="leave it out",
         )
-        procedure = RemovalByIds(self, bool(identity.get("nothing_listed")))
-        result = Workflow(passes, settings, progress, executor, procedure).run()
+        result = Workflow(passes, settings, progress, executor).run()
         result.duplicates = self.ids_name
         return result
 

@@ -19,6 +19,7 @@ from tamis.stages.text.modules.joiner import DocumentJoiner
 from tamis.stores.opening import size_of
 
 if TYPE_CHECKING:
+    from tamis.dedup.passes import Passes
     from tamis.dedup.workflow import Workflow
     from tamis.engine.run.run_result import RunResult
 
@@ -34,6 +35,9 @@ class SegmentJoin:
     def plan(self, workflow: Workflow) -> list[str]:
         """Return the labels of the passes to come."""
         return ["keys-0", "joining"]
+
+    def shard_stage(self, passes: Passes) -> None:
+        """Return None: segments are gathered from the whole input."""
 
     def decide(self, workflow: Workflow) -> Summary:
         """Sort the segments by the hash of their id, and cut the hashes into ranges."""

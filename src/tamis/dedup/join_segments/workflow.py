@@ -73,6 +73,7 @@ class DocumentJoinWorkflow:
             None,
             source.writer(self.output_path, self.output_filetype),
             identity={name: value for name, value in asdict(self).items() if name != "input_blocksize"},
+            procedure=SegmentJoin(self._joiner()),
             instead_of_sample="join what a run with --sample wrote",
         )
-        return Workflow(passes, settings, progress, executor, SegmentJoin(self._joiner())).run()
+        return Workflow(passes, settings, progress, executor).run()

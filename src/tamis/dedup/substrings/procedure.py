@@ -13,53 +13,56 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.key_comparison import KeyComparison, run_key_pass
+from tamis.dedup.key_comparison import forget_other_room, read_summary, remove_listed, run_key_pass
 from tamis.dedup.solver_task import CompareWindows, GroupSelections
-from tamis.dedup.state import LinkedPass, SolverRoom, Summary
+from tamis.dedup.state import LinkedPass, Summary
 from tamis.dedup.substrings.stages import CandidateContexts, WindowSelections
 from tamis.engine.run.output.directory import RunDir
-from tamis.errors import WorkerError
+from tamis.engine.run.run_result import RunResult
+from tamis.stages.base import ProcessingStage
 
 if TYPE_CHECKING:
+    from tamis.dedup.passes import Passes
     from tamis.dedup.workflow import Workflow
 
 _SELECTIONS = "keys-0"
 
 
-class SubstringComparison(KeyComparison):
+class SubstringComparison:
     """Finds repeated passages. Passes and steps that finished before a kill are not repeated."""
 
-    def plan(self, workflow: Workflow, n_key_passes: int | None = None) -> list[str]:
+    def plan(self, workflow: Workflow) -> list[str]:
+        """Return the labels of the passes to come."""
         labels = [_SELECTIONS, "decision-0", "texts", "decision-texts"]
         return labels + (["removal"] if workflow.passes.writer is not None else [])
 
+    def shard_stage(self, passes: Passes) -> ProcessingStage[Any, Any]:
+        """Return the stage that selects windows."""
+        ((stage, _),) = passes.keys
+        return stage
+
     def decide(self, workflow: Workflow) -> Summary:
+        """Group what the windows of all texts select, and compare the candidates that this leaves."""
         state = workflow.work.state
         if not state.summary.exists():
             workflow.clear_duplicates()
-            self._forget_other_memory(workflow)
+            are_dropped = state.linked(0).exists()
+            forget_other_room(workflow, lambda name: name == _SELECTIONS and not are_dropped)
             if not state.linked(0).exists():
                 self._group(workflow)
             self._drop_selections(workflow)
             self._compare(workflow)
-        workflow.measure_scratch()
-        summary = state.summary.read()
-        if summary is None:
-            raise WorkerError("the deciding process ended without a result; run the same command again")
-        return summary
+        return read_summary(workflow)
 
-    def _forget_other_memory(self, workflow: Workflow) -> None:
-        """Discard earlier decisions if the memory has changed: their files are cut for the memory of that time."""
-        work, room = workflow.work, SolverRoom(workflow.solver.room_bytes())
-        if work.state.solver_room.read() not in (None, room):
-            undecided = work.state.undecided_names()
-            are_dropped = work.state.linked(0).exists()
-            for name in os.listdir(work.path):
-                if name not in undecided and (are_dropped or name != _SELECTIONS):
-                    work.drop(name)
-        work.state.solver_room.write(room)
+    def remove(self, workflow: Workflow) -> RunResult:
+        """Run the pass that cuts repeated passages out."""
+        return remove_listed(workflow)
+
+    def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
+        """Check nothing: passages are removed, and no documents."""
+        return {}
 
     def _group(self, workflow: Workflow) -> None:
         """Run the first pass, and group what it selected."""
