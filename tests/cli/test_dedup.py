@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_told_though_nothing_is_removed(
         "output": result.output,
         "duplicates": "",
         "scratch_bytes": 1,
-        **result.record.figures(),
+        **result.record.cost(),
     }
     print_summary({**about, **result.summary}, result)
     said = capsys.readouterr().out

@@ -80,7 +80,7 @@ def check_surfaces(output: Path, said: Told) -> None:
     record = load_run_record(run_dir)
     assert record is not None
     assert record.counts is not None
-    figures = record.figures()
+    figures = record.cost()
     size, peak, rate = format_size(record.read_bytes), format_size(record.peak_bytes), f"{record.mb_per_s:,.1f} MB/s"
     # the terminal
     assert f"{size} in {record.seconds:.1f} s ({rate}), peak memory {peak}" in said.stdout

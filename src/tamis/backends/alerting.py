@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tamis import _satellites
 from tamis.engine.run.settings import RunSettings
@@ -18,6 +18,7 @@ from tamis.errors import UsageError
 
 if TYPE_CHECKING:
     from tamis.engine.monitor.monitor import Watch
+    from tamis.engine.schema import AlertCounts
 
 OFF = "off"
 
@@ -71,10 +72,7 @@ def alerted(
             watch.close()
 
 
-def summary_of(watch: Any) -> dict[str, Any]:
-    """Return how many alerts there were, by rule, and where they are logged.
-
-    Empty for a watch that does not count them.
-    """
+def summary_of(watch: Any) -> AlertCounts:
+    """Return the alerts of a watch; none for a watch that does not count them."""
     summary = getattr(watch, "summary", None)
-    return dict(summary()) if callable(summary) else {}
+    return cast("AlertCounts", dict(summary())) if callable(summary) else {}

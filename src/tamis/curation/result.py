@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from tamis.engine.schema import LeakReport
+from tamis.engine.schema import AlertCounts, LeakReport
 from tamis.pipeline.pass_progress import describe_cost
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class CurationResult:
     leaks: list[LeakReport] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     left_out: list[str] = field(default_factory=list)  # sentences on steps that needed what is not installed
-    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
+    alerts: AlertCounts = field(default_factory=lambda: AlertCounts())
 
     def in_one_line(self) -> str:
         """Summarize the run in one line for a caller from Python."""

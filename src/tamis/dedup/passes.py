@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import DedupKind, ShippedFigures
-from tamis.engine.schema import LeakReport
+from tamis.engine.schema import AlertCounts, LeakReport
 from tamis.forecast.prediction import Prediction
 from tamis.pipeline.pass_progress import describe_cost
 from tamis.stages.base import ProcessingStage
@@ -114,7 +114,7 @@ class DedupResult:
     prediction: Prediction = field(default_factory=Prediction)  # expected against measured (expected.py)
     leaks: list[LeakReport] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
-    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
+    alerts: AlertCounts = field(default_factory=lambda: AlertCounts())
 
     def in_one_line(self, is_removed: bool) -> str:
         """Summarize the run in one line for a caller from Python."""

@@ -16,7 +16,7 @@ from tamis.engine import wire
 from tamis.engine.schema import InputIdentity
 from tamis.errors import RunConflict
 from tamis.files import read_json, write_json
-from tamis.formats.input_files.skipped import SkippedEntry
+from tamis.formats.input_files.skipped import SkippedEntry, SkippedReport
 
 VERSION = 1
 REPLAY_FOLDER = "replay"  # tables of what the steps of a first pass dropped, by the number of the step ...
@@ -40,7 +40,7 @@ class Summary(TypedDict, total=False):
     n_quarantined: int
     n_bad_ranges: int
     n_not_compared: int
-    skipped_files: list[dict[str, Any]]  # input files that were found and not read: reason, n, examples
+    skipped_files: list[SkippedReport]  # input files that were found and not read
     # compared with an index
     n_indexed: int
     n_duplicates_of_indexed: int

@@ -20,7 +20,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tamis import files
@@ -187,7 +187,7 @@ class Workflow:
         removed = self.procedure.remove(self) if self.passes.writer is not None else None
         if removed is not None:
             summary.update(self.procedure.check_counts(self, summary, removed))
-        summary["skipped_files"] = [asdict(entry) for entry in self._first_pass().skipped_files]
+        summary["skipped_files"] = [entry.report() for entry in self._first_pass().skipped_files]
         summary.update(self._quarantine_facts(removed))
         expectation.end(time.monotonic() - started_s, summary, removed)
         self._append_to_index()

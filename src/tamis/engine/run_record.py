@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from tamis import files
 from tamis.engine import wire
@@ -133,6 +133,16 @@ class RunCounts:
         )
 
 
+class RunCost(TypedDict):
+    """What a whole run took, as summaries and reports show it of every run."""
+
+    seconds: float
+    peak_bytes: int
+    read_bytes: int
+    mb_per_s: float
+    n_sessions: int
+
+
 @dataclass
 class RunRecord:
     """A whole run. See the module for the definitions of its figures.
@@ -174,8 +184,8 @@ class RunRecord:
     def mb_per_s(self) -> float:
         return round(self.read_bytes / 1e6 / self.seconds, 1) if self.seconds else 0.0
 
-    def figures(self) -> dict[str, Any]:
-        """Return what summaries and reports show of every run, as plain values under the same names everywhere."""
+    def cost(self) -> RunCost:
+        """Return what the run took, under the same names everywhere."""
         return {
             "seconds": self.seconds,
             "peak_bytes": self.peak_bytes,

@@ -459,6 +459,15 @@ class HandleLeak(LeakReport):
     limit: int | None
 
 
+class AlertCounts(TypedDict, total=False):
+    """The alerts of a run: how many, by rule, those not delivered by sink, and the log. Empty where alerts are off."""
+
+    n: int
+    rules: dict[str, int]
+    undelivered: dict[str, int]
+    log: str
+
+
 class EventKind(StrEnum):
     """Events of a run, as the run database and reports name them."""
 

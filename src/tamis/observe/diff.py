@@ -134,7 +134,8 @@ def _whole_run(record: RunRecord | None) -> dict[str, float]:
     """Return the figures of a whole run by name."""
     if record is None:
         return {}
-    rows: dict[str, float] = {name: record.figures()[name] for name in ("seconds", "peak_bytes", "mb_per_s")}
+    cost = record.cost()
+    rows: dict[str, float] = {name: cost[name] for name in ("seconds", "peak_bytes", "mb_per_s")}
     if record.counts is not None:
         counts = {name: getattr(record.counts, name) for name in _COUNTS}
         rows |= {name: n for name, n in counts.items() if n is not None}

@@ -8,11 +8,21 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 from tamis.engine.ledger import Dropped, Example, Ledger
+
+
+class DropSummary(TypedDict):
+    """A `Drop` as plain values."""
+
+    stage: str
+    reason: str
+    documents: int
+    bytes: int
+    examples: list[str]
 
 
 @dataclass(frozen=True)
@@ -28,8 +38,14 @@ class Drop:
     bytes: int
     examples: list[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> DropSummary:
+        return {
+            "stage": self.stage,
+            "reason": self.reason,
+            "documents": self.documents,
+            "bytes": self.bytes,
+            "examples": self.examples,
+        }
 
 
 def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]]) -> list[Drop]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from tamis.cli.jobs import command_file
 from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
@@ -19,6 +19,7 @@ from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_remote
 
 if TYPE_CHECKING:
+    from tamis.cli.jobs.results import CurationSummary, RunSummary
     from tamis.curation import CurationResult
     from tamis.engine.progress import Progress, ProgressState
 
@@ -225,7 +226,7 @@ def perform(request: Request) -> int:
     return 0
 
 
-def execute(request: Request) -> dict[str, Any]:
+def execute(request: Request) -> CurationSummary:
     """Run the curation of a request and return what happened as plain values."""
     from tamis.backends.alerting import OFF
     from tamis.cli.jobs.passes import attended
@@ -237,7 +238,9 @@ def execute(request: Request) -> dict[str, Any]:
     with attended(run_dir, settings, curation.name, Launch.of_request(request)) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _SaveFirst(show, request, run_dir)
         result = curation.run(executor, progress=begun, watch=watch, alerts=OFF, count_caller=True, **settings)
-    return {**described(result), "alerts": watch.summary() if watch is not None else {}}
+    about = described(result)
+    about["alerts"] = watch.summary() if watch is not None else {}
+    return about
 
 
 @dataclass
@@ -257,11 +260,11 @@ class _SaveFirst:
             self.show(state)
 
 
-def described(result: CurationResult) -> dict[str, Any]:
+def described(result: CurationResult) -> CurationSummary:
     """Return a result as plain values: those of the last pass, which cover all steps, and those of the curation."""
     from tamis.cli.jobs.summary import as_dict, drops_of_run
 
-    whole = {
+    whole: dict[str, object] = {
         "status": result.status,
         "output": result.output,
         "deduplications": result.deduplications,
@@ -270,15 +273,18 @@ def described(result: CurationResult) -> dict[str, Any]:
         "left_out": result.left_out,
     }
     if result.run is None:
-        return {"exit_code": 0, "message": "", **result.about, **whole}
-    about = as_dict(result.run)
+        return cast("CurationSummary", {"exit_code": 0, "message": "", **result.about, **whole})
+    about: Any = as_dict(result.run)
     about |= {name: n for name, n in result.about.items() if name in ("n_tokens", "n_sequences", "n_padding")}
-    about |= {**whole, **(result.record.figures() if result.record is not None else {})}
+    about |= whole
+    if result.record is not None:
+        about |= result.record.cost()
     about["prediction"] = {}  # of the last pass alone
-    return {**about, "drops": drops_of_run(result.run.ledger, run_dir_of(result.output))}
+    about["drops"] = drops_of_run(result.run.ledger, run_dir_of(result.output))
+    return cast("CurationSummary", about)
 
 
-def print_result(about: dict[str, Any]) -> None:
+def print_result(about: CurationSummary) -> None:
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
     from tamis.curation.card import DESCRIBE
@@ -305,12 +311,12 @@ def print_result(about: dict[str, Any]) -> None:
     # The stage that counts for the card drops nothing.
     stages = [stage for stage in about["stages"] if stage["name"] != DESCRIBE]
     print_summary(
-        {**about, "stages": stages},
+        cast("RunSummary", {**about, "stages": stages}),
         [*_token_lines(about), *lines, scratch, *left_out, *alert_lines(about.get("alerts"))],
     )
 
 
-def _token_lines(about: dict[str, Any]) -> list[str]:
+def _token_lines(about: CurationSummary) -> list[str]:
     if "n_sequences" not in about:
         return []
     share = about["n_padding"] / max(1, about["n_tokens"] + about["n_padding"])

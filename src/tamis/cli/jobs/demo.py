@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tamis import _satellites
 from tamis.cli.parsing import options
@@ -17,6 +17,7 @@ from tamis.errors import RunConflict
 from tamis.hints import command
 
 if TYPE_CHECKING:
+    from tamis.cli.jobs.results import CurationSummary
     from tamis.demo.corpus import Planted
 
 _PRESET = "web-english"
@@ -74,7 +75,7 @@ def _verdicts(output: Path, documents: Sequence[str]) -> Counter[str]:
     return labels
 
 
-def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -> list[tuple[str, int, int]]:
+def compare(planted: Planted, about: CurationSummary, duplicates: Counter[str]) -> list[tuple[str, int, int]]:
     """Return (what, number planted, number found) for everything whose number is known.
 
     `duplicates`: of the planted ones, those that each step dropped; a copy of a text that the rules drop goes by the
@@ -96,7 +97,7 @@ def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -
     ]
 
 
-def explain_drops(about: dict[str, Any]) -> str:
+def explain_drops(about: CurationSummary) -> str:
     """Say in one sentence how much of the demo's text is dropped, by which rules, and why."""
     n_records = max(about["n_records"], 1)
     rules = sorted(about["drops"], key=lambda drop: drop["documents"], reverse=True)[:3]
@@ -146,7 +147,7 @@ def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
 
 def _print(
     planted: Planted,
-    about: dict[str, Any],
+    about: CurationSummary,
     rows: list[tuple[str, int, int]],
     same: bool,
     made_s: float,

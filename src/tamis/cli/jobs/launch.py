@@ -15,6 +15,7 @@ from tamis.errors import UsageError
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
     from tamis.cli.jobs.request import Request
+    from tamis.engine.schema import AlertCounts
     from tamis.observe.alerts.parse import Section
     from tamis.observe.alerts.watch import Watch
 
@@ -99,7 +100,7 @@ def make_watch(
     return alerting.make_watch(alerts.file, settings, run_dir, name, show, alerts.recipe, alerts.allow_recipe_sinks)  # type: ignore[no-any-return]
 
 
-def alert_lines(alerts: Mapping[str, Any] | None) -> list[str]:
+def alert_lines(alerts: AlertCounts | None) -> list[str]:
     """Return the last lines of the summary: the number of alerts, their rules, and whether all were delivered."""
     if not alerts:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
 from tamis.cli.parsing.arguments import CommandExit, echo
@@ -18,7 +18,10 @@ from tamis.stores.run_locations import run_dir_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.cli.jobs.results import DedupSummary
+    from tamis.dedup.passes import DedupResult
     from tamis.engine.progress import Progress
+    from tamis.engine.schema import AlertCounts
     from tamis.observe.alerts.watch import Watch
 
 
@@ -41,7 +44,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
     as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
     run_dir = run_dir_of(output)
-    raised: dict[str, Any] = {}
+    raised: AlertCounts = {}
     try:
         with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):
             arguments = settings if executor is None else {"executor": executor, **settings}
@@ -59,7 +62,8 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
         return 0
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
-    about = {**_figures(result), "alerts": raised}
+    about = _figures(result)
+    about["alerts"] = raised
     if as_json:
         print_json(about)
     else:
@@ -77,37 +81,37 @@ def _report_unused(run: Callable[..., Any], arguments: Mapping[str, Any]) -> Non
                 echo(f"{name} is not used: `run` of {workflow} has no such parameter", err=True)
 
 
-def _report_shard(result: Any, as_json: bool) -> None:
-    report = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
+def _report_shard(result: DedupResult, as_json: bool) -> None:
+    report: dict[str, object] = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
     if as_json:
         print_json(report)
     else:
-        n = f"{report['n_documents']:,} documents"
+        n = f"{result.n_documents:,} documents"
         echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
 
 
-def _figures(result: Any) -> dict[str, Any]:
+def _figures(result: DedupResult) -> DedupSummary:
     """Return the figures of a deduplication or decontamination as plain values, with its alarms."""
     from tamis.dedup.alarms import alarms
 
-    figures: dict[str, Any] = {
+    figures: dict[str, object] = {
         "status": result.status,
         "output": result.output,
         "duplicates": result.duplicates,
         **result.summary,
-        **(result.record.figures() if result.record is not None else {}),
+        **(result.record.cost() if result.record is not None else {}),
         "scratch_bytes": result.scratch_bytes,
         "alarms": alarms(result.summary, result.counted),
     }
     if result.counted != "documents":
         figures |= _cut_figures(result, "cut_passages" if result.counted == "bytes" else "cut_units")
-    return figures
+    return cast("DedupSummary", figures)
 
 
-def _print_result(about: dict[str, Any], result: Any) -> None:
+def _print_result(about: DedupSummary, result: DedupResult) -> None:
     from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 
-    skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files") or ()]
+    skipped = [SkippedEntry(**entry) for entry in about.get("skipped_files", ())]
     print_lines([*skipped_lines(skipped), *alert_lines(about["alerts"])])
     printers = {"documents": print_documents, "bytes": _print_repeated_passages}
     printers.get(result.counted, _print_repeated_lines)(about, result)
@@ -163,7 +167,7 @@ def attended(
 
 
 # -- the summary ------------------------------------------------------------------------------------------------------
-def print_documents(about: dict[str, Any], result: Any) -> None:
+def print_documents(about: DedupSummary, result: DedupResult) -> None:
     from tamis.cli.jobs.summary import cost_line
 
     if "n_segments" in about:
@@ -214,7 +218,7 @@ def print_documents(about: dict[str, Any], result: Any) -> None:
     _print_rows("Duplicates", rows, about, result, "duplicates")
 
 
-def _print_contamination(about: dict[str, Any], result: Any) -> None:
+def _print_contamination(about: DedupSummary, result: DedupResult) -> None:
     n, n_found = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
         found = f"{n_found:,} of {n:,} documents are contaminated"
@@ -232,7 +236,7 @@ def _print_contamination(about: dict[str, Any], result: Any) -> None:
     _print_rows("Decontamination", rows, about, result, "overlaps and certificate")
 
 
-def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
+def _print_rows(title: str, rows: list[tuple[str, str]], about: DedupSummary, result: DedupResult, listed: str) -> None:
     """Print the table, the resources used, the location of the output, and where the results are `listed`."""
     from tamis.cli.jobs.summary import cost_line
 
@@ -250,9 +254,9 @@ def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], 
     print_lines(lines)
 
 
-def _cut_figures(result: Any, stage: str) -> dict[str, Any]:
+def _cut_figures(result: DedupResult, stage: str) -> dict[str, object]:
     """Return what a summary reports in addition to the counts of the decision. `stage`: the one that cuts."""
-    about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
+    about: dict[str, object] = {"unit": result.counted.removesuffix("s")}
     if result.run is not None:
         book = next(b for b in result.run.ledger.stages if b.name == stage)
         about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
@@ -260,7 +264,7 @@ def _cut_figures(result: Any, stage: str) -> dict[str, Any]:
     return about
 
 
-def _print_repeated_lines(about: dict[str, Any], result: Any) -> None:
+def _print_repeated_lines(about: DedupSummary, result: DedupResult) -> None:
     unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
     if about["status"] == "already":
         print_lines([f"finished earlier, nothing to do: {cut:,} of {n:,} {unit} repeat others (--fresh starts over)"])
@@ -282,7 +286,7 @@ def _print_repeated_lines(about: dict[str, Any], result: Any) -> None:
     _print_rows(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")
 
 
-def _print_repeated_passages(about: dict[str, Any], result: Any) -> None:
+def _print_repeated_passages(about: DedupSummary, result: DedupResult) -> None:
     n_bytes, cut = about["n_text_bytes"], about["n_duplicates"]
     share = f" ({cut / n_bytes:.1%})" if n_bytes else ""
     if about["status"] == "already":

@@ -24,6 +24,7 @@ from tamis.errors import RunConflict, StageError, TamisError
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.cli.jobs.results import RunSummary
     from tamis.engine.progress import ProgressState
     from tamis.pipeline import Pipeline
 
@@ -74,7 +75,7 @@ def perform(request: Request) -> int:
     return int(about["exit_code"])
 
 
-def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
+def execute(request: Request, quiet: bool = False) -> RunSummary:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
     pipeline, settings = request.build()
     launch = Launch.of_request(request)
@@ -91,7 +92,7 @@ def execute_pipeline(
     quiet: bool,
     alerts: AlertOptions | None = None,
     executor: BaseExecutor | None = None,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Run a pipeline as `execute` does.
 
     `on_start` receives the run directory once this run owns it; without an `executor` the local one is used.
@@ -132,10 +133,13 @@ def execute_pipeline(
             raise
         alert_text = alert_lines(watch.summary()) if watch is not None else []
         raise with_stage_failure(exc, run_dir, began_s, alert_text) from None
-    counted = {"alerts": watch.summary()} if watch is not None else {}
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
-    return {**as_dict(result), "drops": drops_of_run(result.ledger, run_dir), **counted}
+    about = as_dict(result)
+    about["drops"] = drops_of_run(result.ledger, run_dir)
+    if watch is not None:
+        about["alerts"] = watch.summary()
+    return about
 
 
 def _stage_raised(exc: Exception) -> CommandExit:
@@ -178,7 +182,7 @@ def with_stage_failure(exc: TamisError, run_dir: str, began_s: float, more: Sequ
     return type(exc)(message)
 
 
-def _print(about: dict[str, Any]) -> None:
+def _print(about: RunSummary) -> None:
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tamis.cli.terminal.show import clip, count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
@@ -14,18 +13,27 @@ from tamis.hints import command, quoted
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
+    from tamis.cli.jobs.results import RunSummary, StageSummary
     from tamis.engine.ledger import Ledger
     from tamis.engine.run.run_result import RunResult
+    from tamis.engine.run_record import RunCost
+    from tamis.observe.drops import DropSummary
 
 _EXAMPLE_CHARS = 40
 
 
-def as_dict(result: RunResult) -> dict[str, Any]:
+def as_dict(result: RunResult) -> RunSummary:
     """Return the counts of a run as plain JSON values."""
     ledger, record = result.ledger, result.record
     rate = round(ledger.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0
-    whole = {"peak_bytes": result.peak_bytes, "seconds": round(result.seconds, 3), "mb_per_s": rate, "n_sessions": 1}
-    whole = whole if record is None else record.figures()
+    cost: RunCost = {
+        "seconds": round(result.seconds, 3),
+        "peak_bytes": result.peak_bytes,
+        "read_bytes": ledger.read_bytes,
+        "mb_per_s": rate,
+        "n_sessions": 1,
+    }
+    cost = cost if record is None else record.cost()
     return {
         "status": result.status,
         "exit_code": result.exit_code,
@@ -46,7 +54,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "n_not_sampled": ledger.not_sampled.n,
         "n_blank_lines": ledger.n_blank_lines,
         "skipped_records": dict(sorted(ledger.skipped.items())),
-        "read_bytes": ledger.read_bytes,
+        "read_bytes": cost["read_bytes"],
         "written_bytes": ledger.written_bytes,
         "content_hash": f"{ledger.content.identity:032x}",
         "stages": [
@@ -64,17 +72,20 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             for b in ledger.stages
         ],
         "budget_bytes": result.budget_bytes,
-        **whole,
+        "seconds": cost["seconds"],
+        "peak_bytes": cost["peak_bytes"],
+        "mb_per_s": cost["mb_per_s"],
+        "n_sessions": cost["n_sessions"],
         "caller_bytes": result.caller_bytes,
         "seconds_now": round(result.seconds, 3),
         "read_bytes_now": result.read_bytes,
         "counters": result.counters,
         "prediction": result.prediction,
-        "skipped_files": [asdict(entry) for entry in result.skipped_files],
+        "skipped_files": [entry.report() for entry in result.skipped_files],
     }
 
 
-def print_summary(about: dict[str, Any], more: Sequence[str] = ()) -> None:
+def print_summary(about: RunSummary, more: Sequence[str] = ()) -> None:
     """Print the documents by stage, what was dropped by rule, `more`, and at the end where the results are."""
     lost = [
         (n, what)
@@ -102,11 +113,11 @@ def print_summary(about: dict[str, Any], more: Sequence[str] = ()) -> None:
     print_lines([*more, *_lines(about)])
 
 
-def cost_line(about: dict[str, Any]) -> str:
+def cost_line(about: RunCost, budget_bytes: int = 0) -> str:
     """Return the time, speed and memory of a whole run, all of its passes and sessions."""
-    n, budget = about["n_sessions"], about.get("budget_bytes", 0)
+    n = about["n_sessions"]
     sessions = f", {n} sessions" if n > 1 else ""
-    share = f" of {format_size(budget)} ({about['peak_bytes'] / budget:.0%})" if budget else ""
+    share = f" of {format_size(budget_bytes)} ({about['peak_bytes'] / budget_bytes:.0%})" if budget_bytes else ""
     return (
         f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.1f} MB/s), "
         f"peak memory {format_size(about['peak_bytes'])}{share}{sessions}"
@@ -140,7 +151,7 @@ def predicted_lines(prediction: Prediction) -> list[str]:
     return [f"predicted from {runs}: {', '.join(parts)}"] if n and parts else []
 
 
-def _untraced_lines(stages: Sequence[dict[str, Any]]) -> list[str]:
+def _untraced_lines(stages: Sequence[StageSummary]) -> list[str]:
     """Return a line for each stage that returned documents without a record of the input."""
     lines = []
     for stage in stages:
@@ -153,13 +164,13 @@ def _untraced_lines(stages: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _tokens(stages: Sequence[Mapping[str, Any]]) -> int:
+def _tokens(stages: Sequence[StageSummary]) -> int:
     """Return the tokens that were written, as the last pass of a curation counts them, or those that stages made."""
     written = next((stage["metrics"]["tokens written"] for stage in stages if "tokens written" in stage["metrics"]), 0)
     return int(written or sum(stage["metrics"].get("tokens", 0) for stage in stages))
 
 
-def _lines(about: dict[str, Any]) -> list[str]:
+def _lines(about: RunSummary) -> list[str]:
     lines = skipped_lines(SkippedEntry(**entry) for entry in about.get("skipped_files") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
@@ -176,7 +187,7 @@ def _lines(about: dict[str, Any]) -> list[str]:
     if about["n_quarantined"] or about["n_bad_ranges"]:
         lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:
-        lines.append(cost_line(about))
+        lines.append(cost_line(about, about["budget_bytes"]))
     lines += predicted_lines(about["prediction"])
     lines.append(
         f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"
@@ -187,7 +198,7 @@ def _lines(about: dict[str, Any]) -> list[str]:
 
 
 # -- what was dropped --------------------------------------------------------------------------------------------------
-def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
+def print_drops(drops: Sequence[DropSummary], output: str) -> None:
     """Print one row per rule, with names of documents to pass to `tamis why`.
 
     Print nothing if nothing was dropped.
@@ -208,7 +219,7 @@ def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
         print_lines([f"why one of them went: {command('why', output, example)}"])
 
 
-def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
+def drops_of_run(ledger: Ledger, run_dir: str) -> list[DropSummary]:
     """Return documents, bytes and examples by stage and rule, as plain values."""
     from pathlib import Path
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
@@ -21,6 +21,7 @@ from tamis.engine.monitor.gpu_use import GpuUse
 from tamis.engine.monitor.partition_map import Cells, expected_partitions
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCost, StageCosts
+from tamis.engine.progress import GpuFacts, ProgressState, RunSample
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
@@ -36,10 +37,9 @@ DETAIL_S = 2.0
 _MAX_RULES = 500  # whose counts are shown live; reasons of a stage may be as many as documents
 _MAX_DROPPED = 20  # documents that are named, of those dropped since the last sample
 Remedy = str
-Watch = Callable[[Mapping[str, Any]], Sequence[Remedy]]
-"""Called about once a second with the totals (columns of `samples`) and "stages", "gpus", "leaks", "seconds",
-"progress_s"; answers with remedies (supervisor/alert_orders.py). It must not block; what it raises is noted and
-ignored.
+Watch = Callable[[RunSample], Sequence[Remedy]]
+"""Called about once a second; answers with remedies (supervisor/alert_orders.py). It must not block; what it raises is
+noted and ignored.
 """
 
 _P = ParamSpec("_P")
@@ -163,7 +163,7 @@ class Monitor:
     @_harmless
     def tick(
         self,
-        state: Mapping[str, Any],
+        state: ProgressState,
         s: Supervisor,
         workers: Workers,
         before: Ledger | None = None,
@@ -244,9 +244,17 @@ class Monitor:
         for gpu in self._seen_gpus:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 
-    def _about_gpu(self, gpu: GpuSample) -> dict[str, Any]:
-        values = {name: value for name, value in vars(gpu).items() if name != "processes"}
-        return {**values, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
+    def _about_gpu(self, gpu: GpuSample) -> GpuFacts:
+        return {
+            "gpu": gpu.gpu,
+            "name": gpu.name,
+            "used_bytes": gpu.used_bytes,
+            "total_bytes": gpu.total_bytes,
+            "busy": gpu.busy,
+            "temperature_c": gpu.temperature_c,
+            "free_bytes": gpu.free_bytes,
+            "ours_bytes": gpu.ours_bytes(self._tree.pids),
+        }
 
     def _draw_cells(self, s: Supervisor) -> None:
         if self._cells is None:
@@ -258,10 +266,11 @@ class Monitor:
                 self._cells.estimate(unit.pieces[0].file, unit.pieces[0].start, on_disk)
         self._db.replace("cells", self._cells.changed(under_way))
 
-    def _totals(self, state: Mapping[str, Any], stages: Sequence[StageCost], s: Supervisor) -> dict[str, Any]:
+    def _totals(self, state: ProgressState, stages: Sequence[StageCost], s: Supervisor) -> RunSample:
         removing = set(self._place.duplicate_labels)
-        return {
-            **state,
+        figures = {name: value for name, value in state.items() if name != "workers"}  # only their number
+        totals: dict[str, Any] = {
+            **figures,
             **vars(self._machine.sample()),
             "peak_bytes": max(self._place.mark.pop_recent(), int(state["used_bytes"])),
             "queue_bytes": s.queue.scratch.total_bytes,
@@ -273,12 +282,13 @@ class Monitor:
             "supervisor_bytes": self._tree.supervisor_bytes,
             "duplicates": sum(stage.n_dropped for stage in stages if stage.stage in removing),
         }
+        return cast("RunSample", totals)
 
     def _ask(
-        self, totals: dict[str, Any], stages: Sequence[StageCost], workers: dict[int, int], s: Supervisor, now: float
+        self, totals: RunSample, stages: Sequence[StageCost], workers: dict[int, int], s: Supervisor, now: float
     ) -> list[Action]:
         assert self._watch is not None
-        facts = {
+        facts: RunSample = {
             **totals,
             "workers": workers,
             "stages": {stage.stage: vars(stage) for stage in stages},

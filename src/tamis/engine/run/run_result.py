@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run_record import RunRecord
-from tamis.engine.schema import CommitRecord, CommittedFile, LeakReport, ReplaceRecord
+from tamis.engine.schema import AlertCounts, CommitRecord, CommittedFile, LeakReport, ReplaceRecord
 from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
 
@@ -40,7 +39,7 @@ class RunResult:
     report: str = ""  # path of the report page, if one was written
     skipped_files: list[SkippedEntry] = field(default_factory=list)  # files that were not read: reason, n, examples
     leaks: list[LeakReport] = field(default_factory=list)
-    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty if they are off
+    alerts: AlertCounts = field(default_factory=lambda: AlertCounts())
     record: RunRecord | None = None  # of the whole run, all sessions; None for one pass of a workflow
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
 

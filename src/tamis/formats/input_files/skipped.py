@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from tamis.errors import UsageError
 from tamis.formats.compression.codecs import SUFFIXES
@@ -61,6 +61,14 @@ def checked_paths(value: Any, subject: str) -> Any:
     return sorted(paths, key=os.fspath) if isinstance(value, (set, frozenset)) else paths
 
 
+class SkippedReport(TypedDict):
+    """A `SkippedEntry` as plain values."""
+
+    reason: str
+    n: int
+    examples: list[str]
+
+
 @dataclass(frozen=True)
 class SkippedEntry:
     """Files below an input that were not read, for one reason."""
@@ -68,6 +76,9 @@ class SkippedEntry:
     reason: str
     n: int
     examples: list[str] = field(default_factory=list)
+
+    def report(self) -> SkippedReport:
+        return {"reason": self.reason, "n": self.n, "examples": self.examples}
 
 
 @dataclass

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from tamis.engine.progress import RunSample
 from tamis.hints import quoted
 from tamis.observe.alerts.wording import Amount
 
-Sample = Mapping[str, Any]
 Seen = Mapping[str, list[tuple[str, dict[str, Any]]]]  # (subject, its facts) by what they are about
 
 INTERVAL_S = 10.0  # over which a speed is taken
@@ -148,7 +148,7 @@ class RunMeter:
         self._speeds: dict[str, Speed] = {}
         self._busy: dict[int, deque[tuple[float, float]]] = {}
 
-    def look(self, sample: Sample, now_s: float) -> Seen:
+    def look(self, sample: RunSample, now_s: float) -> Seen:
         return {
             "run": [("", self._run(sample, now_s))],
             "stage": list(self._stages(sample.get("stages"), now_s)),
@@ -157,7 +157,7 @@ class RunMeter:
             "handles": list(_handles(sample.get("leaks"))),
         }
 
-    def _run(self, sample: Sample, now_s: float) -> dict[str, Any]:
+    def _run(self, sample: RunSample, now_s: float) -> dict[str, Any]:
         facts = numbers(sample)
         if "read_bytes" in facts and "seconds" in facts:
             self._run_speed.add(now_s, facts["read_bytes"], facts["seconds"])

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, MeasureReading, RunContext, RunMeter, Sample
+from tamis.engine.progress import RunSample
+from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, MeasureReading, RunContext, RunMeter
 from tamis.observe.alerts.wording import Amount
 
 WARNING, CRITICAL, RESOLVED = "warning", "critical", "resolved"
@@ -146,7 +147,7 @@ class Rulebook:
         self._meter = RunMeter(self.place)
         self._states: dict[str, dict[str, _State]] = defaultdict(dict)  # by rule and subject
 
-    def judge(self, sample: Sample, now_s: float, at: float = 0.0) -> list[Alert]:
+    def judge(self, sample: RunSample, now_s: float, at: float = 0.0) -> list[Alert]:
         """Judge the rules. `now_s` never goes back; `at` is the same moment in Unix seconds."""
         seen = self._meter.look(sample, now_s)
         alerts: list[Alert] = []

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tamis.engine.progress import RunSample
+from tamis.engine.schema import AlertCounts
 from tamis.observe.alerts.choose import OFF, AlertSetup, choose, find_file
 from tamis.observe.alerts.delivery import Delivery
 from tamis.observe.alerts.measures import RunContext, numbers
@@ -54,7 +56,7 @@ class Watch:
         """Set where alerts are stored: the run database."""
         self._record = record
 
-    def __call__(self, sample: Mapping[str, Any]) -> list[str]:
+    def __call__(self, sample: RunSample) -> list[str]:
         """Return the remedies for this sample, in the form that engine/supervisor/alert_orders.py reads."""
         now_s = self._clock()
         remedies: list[str] = []
@@ -71,7 +73,7 @@ class Watch:
     def close(self, timeout_s: float = 10.0) -> None:
         self._delivery.close(timeout_s)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> AlertCounts:
         """Return how many alerts there were, by rule, and how many were not delivered, by sink."""
         n = self.counts.total()
         return {"n": n, "rules": dict(self.counts), "undelivered": self._delivery.failures, "log": self._log.path}
@@ -80,9 +82,9 @@ class Watch:
         self._show(text)
         self._log.deliver({"at": self._wall(), "level": "failed", "rule": "alerts", "text": text})
 
-    def _completed(self, sample: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+    def _completed(self, sample: RunSample, now_s: float) -> RunSample:
         """Return the sample with the size of the disk, not counting an ordered pause as a lack of progress."""
-        completed, known = dict(sample), numbers(sample)
+        completed, known = sample.copy(), numbers(sample)
         if "disk_total_bytes" not in known:
             completed["disk_total_bytes"] = self._disk_bytes(known.get("disk_free_bytes"))
         if "progress_s" in known:
@@ -103,7 +105,7 @@ class Watch:
         # As free space is what a user may write, so is the whole what users may fill.
         return (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
 
-    def _meant(self, remedy: str, alert: Alert, sample: Mapping[str, Any], now_s: float) -> str:
+    def _meant(self, remedy: str, alert: Alert, sample: RunSample, now_s: float) -> str:
         """Return the remedy with what the rule leaves open: which worker, and why."""
         name, _, argument = remedy.partition(":")
         if name == "pause":

@@ -98,7 +98,7 @@ def _whole_run(record: RunRecord | None) -> Iterable[MetricFamily]:
     """Return the figures of the whole run, all of its passes and sessions."""
     if record is None:
         return
-    values = {**record.figures(), "share": round(record.share, 4), "left_s": record.left_s}
+    values: dict[str, Any] = {**record.cost(), "share": round(record.share, 4), "left_s": record.left_s}
     for name, help_, key in _WHOLE_RUN:
         yield MetricFamily(name, help_).add(values[key])
     passes, seconds = _family("tamis_pass_done_ratio"), _family("tamis_pass_seconds_total")

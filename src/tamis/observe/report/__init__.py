@@ -48,7 +48,7 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "status": "not finished" if manifest is None else manifest.status,
         "exit_code": None if manifest is None else manifest.exit_code,
         "message": "" if manifest is None else manifest.message,
-        **({} if record is None else record.figures()),
+        **({} if record is None else record.cost()),
         "problems": facts.problems,
         "n_records": None if ledger is None else ledger.n_read,
         "n_written": None if ledger is None else ledger.written.n,
