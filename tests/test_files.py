@@ -58,7 +58,7 @@ def test_folders_and_pipes_in_the_way_of_a_new_file_stay(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
 
 
-def test_replacing_is_whole_or_nothing_and_leaves_nothing_beside(tmp_path: Path, victim: Path) -> None:
+def test_replacing_is_whole_or_nothing_and_leaves_nothing_next_to(tmp_path: Path, victim: Path) -> None:
     path = tmp_path / "report.html"
     path.symlink_to(victim)
     (tmp_path / "report.html.tmp").symlink_to(victim)

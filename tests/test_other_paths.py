@@ -40,7 +40,7 @@ def test_length_is_in_characters() -> None:
     assert LengthFilter().keep_document(10**9)
 
 
-def test_this_machine_is_told() -> None:
+def test_this_machine_is_reported() -> None:
     cpus, gpus = utils.get_available_cpu_gpu_resources(init_and_shutdown=True)
     assert (cpus, gpus >= 0) == (len(os.sched_getaffinity(0)), True)
     node, worker = utils.get_worker_metadata_and_node_id()

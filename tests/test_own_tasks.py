@@ -161,7 +161,7 @@ class Documents2(ProcessingStage[DocumentBatch, DocumentBatch]):
         return task
 
 
-def test_tasks_that_a_writer_cannot_write_are_told(tmp_path: Path) -> None:
+def test_tasks_that_a_writer_cannot_write_are_reported(tmp_path: Path) -> None:
     with pytest.raises(TamisError, match="Sheet cannot be written; give documents"):
         run(Sheets(), JsonlWriter(str(tmp_path / "out")))
 
@@ -183,7 +183,7 @@ def test_a_stage_that_raises_is_never_finished(more: dict[str, Any]) -> None:
         run(Fails(), fail_fast=False, **more)
 
 
-def test_the_first_exception_is_told_with_its_document(tmp_path: Path) -> None:
+def test_the_first_exception_is_reported_with_its_document(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in")
     expected = r"fails on 2\d of \d+ documents so far.*ValueError: no such thing on one record of .*a.jsonl \(at \d+"
     with pytest.raises(Incomplete, match=expected):
@@ -193,7 +193,7 @@ def test_the_first_exception_is_told_with_its_document(tmp_path: Path) -> None:
         run(JsonlReader(few), Fails(), fail_fast=False)
 
 
-def test_documents_in_quarantine_are_told_where_the_run_is_complete(tmp_path: Path) -> None:
+def test_documents_in_quarantine_are_reported_where_the_run_is_complete(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in")
     with pytest.warns(UserWarning, match=r"p: 1 document is in quarantine \(.*first: stage 'fails'.*\(at \d+"):
         (batch,) = run(JsonlReader(source), Fails("word 17"), fail_fast=False)

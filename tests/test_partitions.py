@@ -63,7 +63,7 @@ def test_the_reader_decides_the_format(tmp_path: Path) -> None:
     assert batch.data["text"].tolist() == ["c"]
 
 
-def test_a_checkpoint_path_beside_a_writer_says_where_the_run_is(ten: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_path_next_to_a_writer_says_where_the_run_is(ten: Path, tmp_path: Path) -> None:
     stages = [JsonlReader(str(ten)), JsonlWriter(str(tmp_path / "out"))]
     Pipeline("p", stages=stages).run(InProcessExecutor(), checkpoint_path=str(tmp_path / "check"))
     told = json.loads((tmp_path / "check" / "tamis-run.json").read_text())

@@ -129,7 +129,7 @@ def described(stage: Ask) -> list[StageDescription]:
     ],
     ids=range(9),
 )
-def test_a_description_of_stages_tells_no_secret(options: Any) -> None:
+def test_a_description_of_stages_reports_no_secret(options: Any) -> None:
     told = json.dumps([d.to_dict() for d in described(Ask(api_key=KEY, options=options))])
     assert KEY not in told
     assert "AKIA" not in told
@@ -167,7 +167,7 @@ def documents(folder: Path) -> str:
     return str(folder)
 
 
-def test_no_file_of_a_run_and_no_error_tells_a_secret(tmp_path: Path) -> None:
+def test_no_file_of_a_run_and_no_error_reports_a_secret(tmp_path: Path) -> None:
     source, output = documents(tmp_path / "in"), tmp_path / "out"
 
     def run(**parameters: Any) -> Any:
@@ -189,7 +189,7 @@ def test_no_file_of_a_run_and_no_error_tells_a_secret(tmp_path: Path) -> None:
         run(fail=True, limit=4)
 
 
-def test_an_error_while_a_recipe_is_built_tells_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_a_recipe_is_built_reports_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secretive.py").write_text(
         "class Refuses:\n    def __init__(self, password):\n        raise ValueError(f'{password} is too short')\n"
     )

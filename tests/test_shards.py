@@ -188,7 +188,7 @@ def test_a_curation_in_shards(with_duplicates: bool, source: Path, tmp_path: Pat
     assert ids(tmp_path / "all") == ids(tmp_path / "one")
 
 
-def test_what_cannot_be_joined_is_told(source: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_joined_is_reported(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no shards"):
         filtered(source, tmp_path / "none", merge=True)
     filtered(source, tmp_path / "all", shard="0/2")
@@ -306,7 +306,7 @@ def test_what_was_joined_is_not_removed_where_no_shards_could_take_its_place(
     assert data_names(tmp_path / "all") == sorted(before)
 
 
-def test_a_file_of_a_shard_that_is_gone_is_told(source: Path, tmp_path: Path) -> None:
+def test_a_file_of_a_shard_that_is_gone_is_reported(source: Path, tmp_path: Path) -> None:
     for i in range(2):
         filtered(source, tmp_path / "all", shard=f"{i}/2")
     next((tmp_path / "all").glob("shard-00001*/part-*")).unlink()

@@ -175,7 +175,7 @@ def test_a_table_that_was_filtered() -> None:
     assert child._columns == {}
 
 
-def test_changed_new_and_dropped_columns_are_told_apart() -> None:
+def test_changed_new_and_dropped_columns_are_distinguished() -> None:
     batch, _ = lazy()
     frame = batch.to_pandas()
     frame["score"] = [0.5, 0.6, 0.7, 0.8]
@@ -283,7 +283,7 @@ def test_assigning_data_replaces_the_documents_in_place() -> None:
     assert sorted(settled._columns) == ["more", "n"]
 
 
-def test_two_parents_of_one_block_are_told_apart_by_serial() -> None:
+def test_two_parents_of_one_block_are_distinguished_by_serial() -> None:
     batch, _ = lazy()
     left, right = batch.take(np.array([0, 1])), batch.take(np.array([2, 3]))
     child = DocumentBatch("set", pa.concat_tables([right.to_pyarrow(), left.to_pyarrow()]))

@@ -238,7 +238,7 @@ def move(path: Path, final: Path) -> None:
 
 
 def move_folder(path: Path, final: Path) -> None:
-    """Give a folder its final name; an error where something lies there (but for an empty folder)."""
+    """Give a folder its final name; an error where something exists there (but for an empty folder)."""
     os.rename(path, final)
 
 
@@ -268,7 +268,7 @@ def tail(path: Path, n_bytes: int = 4000) -> str:
 
 
 def set_aside(path: Path, suffix: str) -> None:
-    """Rename a file that is no longer wanted, over what was set aside before."""
+    """Rename a file that is no longer wanted, over what was renamed so before."""
     os.replace(path, os.fspath(path) + suffix)
 
 

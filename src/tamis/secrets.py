@@ -1,8 +1,8 @@
-"""Passwords, tokens and keys among parameters: told by their name or by their type, and never written down.
+"""Passwords, tokens and keys among parameters: recognized by their name or by their type, and never written down.
 
 A run directory is read by others and kept for years, so what Tamis writes or prints of parameters goes through here.
 Two kinds of names: `certain` ones (`api_key`, `password`) are shown as <secret>, whatever the value; `likely` ones
-(`key`, `token`) may as well be the name of a column, so 16 bits of their hash are kept: a run that goes on notices that
+(`key`, `token`) may as well be the name of a column, so 16 bits of their hash are kept: a resumed run notices that
 one changed, and it is not revealed.
 
 `hide` takes the values themselves out of any text, such as the message of an error, once `learn` has seen them.
@@ -26,14 +26,14 @@ _PAIRS = {
     "token": {"api", "access", "auth", "refresh", "session", "bearer", "sas", "id", "hf", "github", "security"},
 }
 _OFTEN = {"key", "token", "auth"}
-# What a name like password_file stands for is no secret, and one like token_count no text.
+# What a name like password_file refers to is no secret, and one like token_count no text.
 _NO_SECRET = {
     "field", "column", "name", "file", "path", "dir", "folder", "env", "variable", "var", "type", "format", "kind",
     "url", "count", "length", "size", "limit", "id", "prefix", "suffix", "index",
 }  # fmt: skip
 _IN_URL = re.compile(r"(://[^/?#\s:@]*:)[^/?#\s@]+@")
 _DEPTH = 6
-_LEAST, _LEAST_LIKELY = 6, 16  # characters of a value that is taken out of texts: shorter ones stand in any text
+_LEAST, _LEAST_LIKELY = 6, 16  # characters of a value that is taken out of texts: shorter ones occur in any text
 _MOST, _MOST_LOOKED_AT = 1000, 20_000  # a stage may hold a model
 _values: set[str] = set()
 

@@ -49,7 +49,7 @@ _PATHS = ("input", "output", "input_path", "output_path", "file_paths", "path", 
 
 @dataclass
 class Node:
-    """One value and the line it stands on (0: it came from `--set`). `plain`: a scalar written without quotes."""
+    """One value and its line (0: it came from `--set`). `plain`: a scalar written without quotes."""
 
     value: Scalar | list[Node] | dict[str, Node]
     line: int = 0

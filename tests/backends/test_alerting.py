@@ -79,7 +79,7 @@ def test_the_environment_can_turn_them_off(source: Path, monkeypatch: pytest.Mon
     assert run(source).alerts == {}
 
 
-def test_a_remedy_stops_the_run_and_the_same_call_goes_on(source: Path) -> None:
+def test_a_remedy_stops_the_run_and_the_same_call_continues(source: Path) -> None:
     stop = {"rules": {"full": {"measure": "runtime", "above": "0s", "do": "stop", "say": "enough"}}}
     with pytest.raises(Incomplete, match=r"alert full: .*enough"):
         run(source, alerts=stop)
@@ -97,7 +97,7 @@ def test_a_remedy_stops_the_run_and_the_same_call_goes_on(source: Path) -> None:
         ({"rules": {"memory": {"above": object()}}}, "expected text, a number"),
     ],
 )
-def test_wrong_rules_are_told_before_anything_is_written(source: Path, alerts: Any, message: str) -> None:
+def test_wrong_rules_are_reported_before_anything_is_written(source: Path, alerts: Any, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         run(source, alerts=alerts)
     assert not (source.parent / "out").exists()

@@ -24,7 +24,7 @@ def test_an_executor_with_an_execute_of_its_own_needs_nothing_else() -> None:
     assert Elsewhere().execute([JsonlReader("in"), JsonlWriter("out")]) == ["jsonl_reader", "jsonl_writer"]
 
 
-def test_one_that_is_to_run_a_pipeline_and_makes_no_workers_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_one_that_is_to_run_a_pipeline_and_makes_no_workers_learns_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     pipeline = Pipeline("copy", stages=[JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))])
     with pytest.raises(

@@ -59,7 +59,7 @@ def test_runs_take_their_defaults_from_an_open_client(monkeypatch: pytest.Monkey
     assert default_settings() == before
 
 
-def test_a_worker_that_dies_is_told_and_a_closed_client_says_so() -> None:
+def test_a_worker_that_dies_is_reported_and_a_closed_client_says_so() -> None:
     with get_client(n_workers=1) as own, pytest.raises(WorkerError, match="worker 0 of the client died, status 5"):
         own.submit(os._exit, 5).result()
     with pytest.raises(UsageError, match="this client is closed"):

@@ -147,7 +147,7 @@ def test_a_child_that_lacks_memory_explains_the_failure_of_its_parent(guarded: C
     assert not g.guard.is_starved(7)
 
 
-def test_who_is_over_its_ceiling_is_stopped_and_told(guarded: Callable[[int], Guarded]) -> None:
+def test_who_is_over_its_ceiling_is_stopped_and_reported(guarded: Callable[[int], Guarded]) -> None:
     g = guarded(100)
     g.grant(100, ceiling_mb=60)
     g.do(f"held = b'x' * {70 * MB}")
@@ -160,7 +160,9 @@ def test_who_is_over_its_ceiling_is_stopped_and_told(guarded: Callable[[int], Gu
     assert _state(g.process.pid) == "T"
 
 
-def test_who_was_stopped_between_two_units_goes_on_if_the_next_cap_is_larger(guarded: Callable[[int], Guarded]) -> None:
+def test_who_was_stopped_between_two_units_continues_if_the_next_cap_is_larger(
+    guarded: Callable[[int], Guarded],
+) -> None:
     g = guarded(100)
     g.grant(100, ceiling_mb=60)
     g.do(f"held = b'x' * {70 * MB}")
@@ -171,7 +173,7 @@ def test_who_was_stopped_between_two_units_goes_on_if_the_next_cap_is_larger(gua
     assert g.do("result = 5") == "5"
 
 
-def test_a_false_alarm_lets_it_go_on(guarded: Callable[[int], Guarded]) -> None:
+def test_a_false_alarm_lets_it_continue(guarded: Callable[[int], Guarded]) -> None:
     g = guarded(100)
     g.grant(100, ceiling_mb=60)
     g.watch.sample()

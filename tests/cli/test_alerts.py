@@ -163,7 +163,7 @@ alerts:
     assert [alert["rule"] for alert in kept(place)] == ["tiny"]
 
 
-def test_the_users_own_file_is_found_and_a_failing_sink_is_told(place: Path) -> None:
+def test_the_users_own_file_is_found_and_a_failing_sink_is_reported(place: Path) -> None:
     (place / "config/tamis").mkdir(parents=True)
     (place / "config/tamis/alerts.toml").write_text(
         '[rules.tiny]\nmeasure = "memory"\nabove = "1MB"\nevery = "1s"\nto = ["bad", "log"]\n'
@@ -184,7 +184,7 @@ def test_the_users_own_file_is_found_and_a_failing_sink_is_told(place: Path) -> 
         ("rulez: {}", "error: mine.yaml:1: rulez: unknown key 'rulez'; did you mean rules?"),
     ],
 )
-def test_wrong_rules_are_told_before_anything_starts(text: str, message: str, place: Path) -> None:
+def test_wrong_rules_are_reported_before_anything_starts(text: str, message: str, place: Path) -> None:
     done = tamis(*RUN, "--alerts", rules(place, text), cwd=place)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)

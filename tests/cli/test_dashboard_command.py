@@ -96,7 +96,7 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "Traceback" not in done.stderr
 
 
-def test_beside_a_run(place: Path) -> None:
+def test_next_to_a_run(place: Path) -> None:
     """The page moves while the run works, shows its end, and goes with it; its process is counted."""
     args = ("run", "slow.yaml", "--allow-module", "user_stages", "--dashboard", "--dashboard-port", "0", "--json")
     with started(*args, cwd=place) as process:

@@ -75,7 +75,7 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     assert (code, "run the same command again" in said) == (2, True)
 
 
-def test_what_cannot_be_read_is_told_though_nothing_is_removed(
+def test_what_cannot_be_read_is_reported_though_nothing_is_removed(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with open(source / "a.jsonl", "ab") as file:
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_told_though_nothing_is_removed(
     assert search().summary["n_quarantined"] == 1  # finished earlier
 
 
-def test_what_a_first_pass_could_not_read_is_told_by_the_call_that_goes_on(
+def test_what_a_first_pass_could_not_read_is_reported_by_the_call_that_continues(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with gzip.open(source / "b.jsonl.gz", "wb") as file:

@@ -52,7 +52,7 @@ def _is_told(seen: Seen) -> bool:
     return 0.97 * seen.peak_bytes <= json.loads(seen.output)["peak_bytes"] <= 1.1 * seen.peak_bytes
 
 
-def test_what_is_told_is_what_was_seen_from_outside(copied: tuple[Seen, Path]) -> None:
+def test_what_is_reported_is_what_was_seen_from_outside(copied: tuple[Seen, Path]) -> None:
     seen, _ = copied
     assert seen.status == 0, seen.output
     assert _is_told(seen), (seen.peak_bytes, json.loads(seen.output)["peak_bytes"])

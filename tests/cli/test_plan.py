@@ -291,7 +291,7 @@ def test_recipes_without_input_files_are_refused_by_the_name_of_the_command(comm
     )
 
 
-def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
+def test_a_probe_that_fails_is_reported_with_what_failed(place: Path) -> None:
     (place / "bad.py").write_text(
         "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass "
         "Bad(ProcessingStage):\n"
@@ -310,7 +310,7 @@ def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
     assert 'bad.py", line 9, in setup' in done.stderr
 
 
-def test_a_plan_goes_on_when_the_shell_that_began_it_is_gone(place: Path) -> None:
+def test_a_plan_continues_when_the_shell_that_began_it_is_gone(place: Path) -> None:
     code = "import itertools, os, tamis.cli.start\nos.getppid = itertools.count(2).__next__\ntamis.cli.start.main()"
     args = (
         "plan",

@@ -61,7 +61,7 @@ def test_one_line_that_is_written_over_in_a_notebook(
     assert lines[2].strip() == ""
 
 
-def test_who_interrupts_is_told_what_is_waited_for(
+def test_an_interrupt_prints_what_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: Any) -> None:

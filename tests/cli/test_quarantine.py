@@ -241,7 +241,7 @@ def test_collecting(tmp_path: Path) -> None:
     assert (tmp_path / "x/out.jsonl").read_bytes() == b'{"raw": 0}\n{"b": 2}\n{"c":  3}\n'
 
 
-def test_damaged_entries_are_passed_over_and_lead_nowhere(tmp_path: Path) -> None:
+def test_damaged_entries_are_skipped_and_lead_nowhere(tmp_path: Path) -> None:
     good = {"file": "f", "offset": 1, "length": 2, "unit": "bytes", "reason": "r", "stage": "", "n": 1}
     lines = [
         json.dumps({**good, "raw_file": "../../etc/passwd"}),

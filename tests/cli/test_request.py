@@ -112,7 +112,7 @@ def test_a_run_directory_of_another_user_is_not_read(tmp_path: Path) -> None:
         command_file.load(str(output))
 
 
-def test_what_a_bucket_names_on_this_machine_is_told_and_must_be_ones_own(
+def test_what_a_bucket_names_on_this_machine_is_reported_and_must_be_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "there").mkdir()
@@ -156,7 +156,7 @@ def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
         command_file.load(str(output))
 
 
-def test_a_shard_goes_on_as_that_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_continues_as_that_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     run_dir = run_dir_path(tmp_path / "first/shard-00001-of-00002")
@@ -173,7 +173,7 @@ def test_a_shard_goes_on_as_that_shard(tmp_path: Path, monkeypatch: pytest.Monke
             command_file.load(str(run_dir.parent))
 
 
-def test_resume_goes_on_where_it_was_asked_to_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_continues_where_it_was_asked_to_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     output = made(tmp_path).rename(tmp_path / "moved")
     said = CliRunner().invoke(app, ["resume", "moved"])

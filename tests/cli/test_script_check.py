@@ -148,7 +148,7 @@ def test_notebooks_are_read_too(tmp_path: Path) -> None:
         ("x = 1\0", "no Python"),
     ],
 )
-def test_what_cannot_be_read_is_told(text: str, message: str) -> None:
+def test_what_cannot_be_read_is_reported(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         uses_of(text)
 

@@ -172,7 +172,7 @@ FULL = (1, "error: what this command prints cannot be written: No space left on 
 
 
 @pytest.mark.parametrize("args", [["--version"], ["--help"], ["filter", "--list"], ["doctor"]])
-def test_what_cannot_be_printed_is_told_in_a_line_and_by_the_exit_code(args: list[str]) -> None:
+def test_what_cannot_be_printed_is_reported_in_a_line_and_by_the_exit_code(args: list[str]) -> None:
     assert with_streams(">/dev/full", *args) == FULL
 
 

@@ -232,7 +232,7 @@ def poll_often(made: RemoteWorkers, told: list[Any]) -> None:
         told += made.poll(0.02)
 
 
-def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
+def test_waiting_for_a_node_prints_after_seconds_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(remote_workers, "REPORT_S", (0.0, 0.2))

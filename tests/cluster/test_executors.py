@@ -82,14 +82,14 @@ def test_where_ray_is_missing_the_command_that_installs_it_is_named(monkeypatch:
         Head().start()
 
 
-def test_a_port_that_is_taken_is_passed_over() -> None:
+def test_a_port_that_is_taken_is_skipped() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         assert free_port(port) != port
     assert free_port(0) > 0
 
 
-def test_what_ray_start_is_told() -> None:
+def test_the_arguments_of_ray_start() -> None:
     told = Head(HeadOptions(num_cpus=3, object_store_bytes=80_000_000))._command("/tmp/x")
     assert told[told.index("--num-cpus") + 1] == "3"
     assert told[told.index("--object-store-memory") + 1] == "80000000"

@@ -115,7 +115,7 @@ def test_why_answers_for_any_step(document: str, told: list[str], made: Any) -> 
     assert [part for part in told if part not in said.output] == []
 
 
-def test_what_another_threshold_would_do_is_told_of_what_was_written_in_the_end(made: Any) -> None:
+def test_what_another_threshold_would_do_is_reported_of_what_was_written_in_the_end(made: Any) -> None:
     for limit, n_back, n_lost in ((3, 1, 0), (30, 0, 0), (500, 0, 5)):
         said = tamis("rethreshold", made[0] / "out", f"word_count.min_words={limit}", "--json")
         told = json.loads(said.stdout)

@@ -99,7 +99,7 @@ def test_other_steps_or_another_input_are_not_mixed_with_what_is_there(
         run(source, out, [ExactDuplicates()])
 
 
-def test_a_version_that_moved_its_modules_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_moved_its_modules_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = write(tmp_path / "in", 60), tmp_path / "out"
 
     def stop(self: Any) -> Any:

@@ -50,7 +50,7 @@ def test_exact(place: Path) -> None:
     assert len(runs_of(kept)) == 1
 
 
-def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) -> None:
+def test_fuzzy_settings_are_recorded_next_to_those_of_the_last_pass(place: Path) -> None:
     workflow = RemoveFuzzyDuplicates(None, str(place / "out"), str(place / "in"), bands_per_iteration=10)
     workflow.run(memory="600MB")
     entries = {e["name"]: e for e in read(place, "settings.json")["settings"]}

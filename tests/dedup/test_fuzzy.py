@@ -44,7 +44,7 @@ def test_near_copies_go_and_the_longest_stays(tmp_path: Path) -> None:
     assert result.summary["largest_group"] == 3
 
 
-def test_the_table_tells_the_true_similarity(tmp_path: Path) -> None:
+def test_the_table_reports_the_true_similarity(tmp_path: Path) -> None:
     docs = corpus()
     run(write(tmp_path / "in", docs, n_files=1), tmp_path / "out")
     by_place, offset = {}, 0

@@ -64,7 +64,7 @@ def test_keys_of_texts_are_the_same_wherever_they_are_made(twin: Any) -> None:
             assert a.tolist() == b.tolist()
 
 
-def test_where_texts_are_hashed_is_measured_and_told() -> None:
+def test_where_texts_are_hashed_is_measured_and_reported() -> None:
     def told(cpu: float, gpu: float) -> Any:
         return choose("auto", 16, 1, lambda: {"cpu": cpu * 1e9, "gpu": gpu * 1e9})
 

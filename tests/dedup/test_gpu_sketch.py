@@ -110,7 +110,7 @@ def test_a_device_that_gives_other_keys_is_found_out(twin: Any, monkeypatch: pyt
         check(sketcher)
 
 
-def test_where_sketches_are_made_is_measured_and_told() -> None:
+def test_where_sketches_are_made_is_measured_and_reported() -> None:
     def told(backend: str, cpu: float, gpu: float) -> Any:
         return choose(backend, Sketch(), 16, 1, lambda _: {"cpu": cpu * 1e9, "gpu": gpu * 1e9})
 

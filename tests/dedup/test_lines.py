@@ -462,7 +462,7 @@ def test_dictionary_columns_of_parquet(tmp_path: Path) -> None:
     assert pq.read_table(next((tmp_path / "out").glob("*.parquet")))["text"].to_pylist() == [line, "x", None, "x"]
 
 
-def test_finding_alone_tells_what_is_repeated(tmp_path: Path) -> None:
+def test_finding_alone_reports_what_is_repeated(tmp_path: Path) -> None:
     docs = documents(40)
     result = run(write(tmp_path / "in", docs), tmp_path / "out", perform_removal=False)
     assert result.n_duplicates > 0

@@ -310,7 +310,7 @@ def test_paths_that_are_none_are_refused_by_the_name_of_their_parameter() -> Non
     assert found.input_path == ["/a", "/b"]
 
 
-def test_parameters_for_gpus_are_accepted_and_told() -> None:
+def test_parameters_for_gpus_are_accepted_and_reported() -> None:
     with pytest.warns(UserWarning, match="DeduplicationWorkflow: ") as first:
         ExactDeduplicationWorkflow("o", "i", rmm_pool_size="2GB", total_nparts=7, identification_batchsize=4)
     with pytest.warns(UserWarning, match="DeduplicationWorkflow: ") as second:

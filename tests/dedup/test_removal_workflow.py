@@ -297,7 +297,7 @@ def test_an_empty_folder_of_ids_removes_nothing_and_does_the_rest_as_ever(tmp_pa
     assert json.loads(tamis(*command).stdout)["n_documents"] == 2
 
 
-def test_ids_that_several_documents_have_are_told() -> None:
+def test_ids_that_several_documents_have_are_reported() -> None:
     def counted(n_removed: int, **listed: int) -> Any:
         ledger = SimpleNamespace(
             stages=[SimpleNamespace(dropped={"x": SimpleNamespace(n=n_removed)})], written=SimpleNamespace(n=7)

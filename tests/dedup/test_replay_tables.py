@@ -42,7 +42,7 @@ def remembered(folder: Path) -> tuple[ReplayDrops, DocumentBatch]:
     return stage, DocumentBatch.over(block, np.arange(3))
 
 
-def test_values_and_ids_are_told_again(tmp_path: Path) -> None:
+def test_values_and_ids_are_reported_again(tmp_path: Path) -> None:
     stage, batch = remembered(tmp_path)
     rows, (at, size, ids) = stage.listed(batch, "value_at", "value_bytes", "id_bytes")
     assert rows.tolist() == [1, 2]

@@ -120,7 +120,7 @@ def test_groups_hold_neighbours_that_fit_and_a_large_cluster_is_alone() -> None:
     assert _groups(np.array([3, 3, 3, 20, 1, 1]), 1, 7).tolist() == [0, 0, 1, 2, 3, 3]
 
 
-def test_vectors_are_of_length_one_and_those_without_direction_are_told() -> None:
+def test_vectors_are_of_length_one_and_those_without_direction_are_reported() -> None:
     column = pa.array([[3.0, 4.0], None, [], [0.0, 0.0]], pa.list_(pa.float64()))
     x, has = unit_vectors(column, "e", None)
     assert x.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0], [0, 0], [0, 0]]
@@ -401,7 +401,7 @@ def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
         ({"write_kwargs": {"compression": "gzip"}}, "write_kwargs is not used"),
     ],
 )
-def test_parameters_that_have_another_means_here_are_told(given: dict[str, Any], told: str) -> None:
+def test_parameters_that_have_another_means_here_are_reported(given: dict[str, Any], told: str) -> None:
     with pytest.warns(UserWarning, match=told):
         SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, **given)
 

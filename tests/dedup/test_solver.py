@@ -29,7 +29,7 @@ def test_an_allocation_beyond_the_budget_fails() -> None:
     assert done.stdout == "refused\n", done.stderr
 
 
-def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> None:
+def test_a_budget_that_is_too_small_is_reported_and_not_exceeded(tmp_path: Path) -> None:
     task = SolverTask([NamedStep.of(DecideEqual())], records=[], duplicates="", room_bytes=1 << 30)
     write_task(str(tmp_path), TaskEnvironment(budget_bytes=1), task)
     code = (

@@ -65,7 +65,7 @@ def test_what_goes_does_not_depend_on_the_room_where_sets_are_thinned() -> None:
         assert gone.tolist() == []
 
 
-def test_similarities_are_told() -> None:
+def test_similarities_are_reported() -> None:
     verifier = Verifier(Texts(CHAIN), 0.5, 1, "word", 1, 1 << 20)  # type: ignore[arg-type]
     member, root = np.arange(4, dtype=np.uint32), np.array([0, 0, 2, 2], np.uint32)
     gone, kept, alike = verify_components([verifier], member, root, np.full(4, 7, np.int64))

@@ -83,7 +83,7 @@ def test_json_has_both_texts_and_the_similarity(tmp_path: Path) -> None:
     assert told["verdicts"][0]["value"]["kept"] == f"{tmp_path / 'in' / 'a.jsonl'}:0"
 
 
-def test_input_that_is_gone_or_changed_is_told(tmp_path: Path) -> None:
+def test_input_that_is_gone_or_changed_is_reported(tmp_path: Path) -> None:
     out = fuzzy(tmp_path)
     path = tmp_path / "in" / "a.jsonl"
     os.utime(path, ns=(1, 1))
@@ -165,7 +165,7 @@ def test_records_that_hold_no_text(tmp_path: Path, content: bytes, offset: int, 
     assert problem in str(side.problem)
 
 
-def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 nonsense")
     assert "it cannot be read there" in str(read_side(str(tmp_path / "a.parquet"), 0, "text", {}).problem)
 

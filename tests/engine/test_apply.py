@@ -260,7 +260,7 @@ def _peaks_of_three() -> list[list[Any]]:
     return used(same, hungry, same)
 
 
-def test_each_stage_tells_its_bytes_cpu_and_peak() -> None:
+def test_each_stage_reports_its_bytes_cpu_and_peak() -> None:
     """In a process of its own, as in a worker: what other tests left behind may go at any moment."""
     script = "import json, runpy, sys; print(json.dumps(runpy.run_path(sys.argv[1])['_peaks_of_three']()))"
     done = subprocess.run(

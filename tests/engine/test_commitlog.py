@@ -40,7 +40,7 @@ def test_a_line_is_a_checksum_and_json(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == LINE
 
 
-def test_a_torn_tail_is_cut_off_and_appending_goes_on(tmp_path: Path) -> None:
+def test_a_torn_tail_is_cut_off_and_appending_continues(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = CommitLog(str(path))
     log.append([record(1)])

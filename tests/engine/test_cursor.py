@@ -75,7 +75,7 @@ def test_files_per_partition_bounds_a_group() -> None:
     assert [[f for f, _, _ in group] for group in everything(made, 1 << 40)] == [[0, 1], [2, 3], [4]]
 
 
-def test_empty_files_are_passed_over_and_unreadable_ones_are_not() -> None:
+def test_empty_files_are_skipped_and_unreadable_ones_are_not() -> None:
     assert everything(cursor((PieceKind.BYTES, 0), (PieceKind.BYTES, -1), (PieceKind.BYTES, 5)), 100) == [
         [(1, 0, -1), (2, 0, 5)]
     ]

@@ -149,7 +149,7 @@ def test_two_gpus_and_shares_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(by_worker[pid] == devices for devices, _, pid, *_ in seen)
 
 
-def test_what_fails_on_the_node_is_told_and_no_document_is_to_blame(
+def test_what_fails_on_the_node_is_reported_and_no_document_is_to_blame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -302,7 +302,9 @@ class Crowds(See):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_run_goes_on_with_the_workers_that_fit_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+def test_a_run_continues_with_the_workers_that_fit_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     seen = run(tmp_path, [Crowds(str(tmp_path), n)], workers=4)
     assert len(seen) == 3000

@@ -135,7 +135,7 @@ def test_names_for_the_table_are_those_of_what_a_stage_carries() -> None:
     assert profile_key(stages) != profile_key(stages[:2])
 
 
-def test_what_was_measured_stands_beside_the_interval() -> None:
+def test_what_was_measured_stands_next_to_the_interval() -> None:
     took = RunMeasurement(Conditions(10, 1, 1, 1, 1, 1, 1, 1), 7, 2.0, 1.0, 0.5, 0, 3, 1, 1)
     span = {"low": 5, "expected": 6, "high": 8}
     found = compared({"peak_bytes": span, "seconds": span, "cpu_s": 1.0}, took)

@@ -233,7 +233,7 @@ def command(folder: Path, target: str, *options: str) -> list[str]:
     return [sys.executable, "-m", "tamis.cli.start", "run", str(recipe), *sized]
 
 
-def test_commands_join_files_unless_told_otherwise(tmp_path: Path) -> None:
+def test_commands_join_files_unless_configured_otherwise(tmp_path: Path) -> None:
     kept = make_input(tmp_path / "in")
     about = json.loads(subprocess.run(command(tmp_path, "one"), capture_output=True).stdout)
     (path,) = outputs(tmp_path / "one")

@@ -128,7 +128,7 @@ def test_ranges_of_rows(tmp_path_factory: Any, kinds: list[str], start: int, end
     assert b"".join(lines(b) for b in back).splitlines() == everything[start:end]
 
 
-def test_sizes_and_cut_are_told(tmp_path: Path) -> None:
+def test_sizes_and_cut_are_reported(tmp_path: Path) -> None:
     save([jsonl(), table()], str(tmp_path / "h.arrow"))
     _, contents = load(str(tmp_path / "h.arrow"), (2, 7))
     assert (contents.n_records, contents.cut) == (5, 4)

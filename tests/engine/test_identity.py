@@ -194,7 +194,7 @@ def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
     assert "rule mine.Colour -> " in differences(copied(now, f"{__name__}.Colour", "mine.Colour"), now)[0]
 
 
-def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
+def test_what_is_reported_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
     (tmp_path / "starts.npy").touch()
 
     def remembered(judge: base.ProcessingStage[Any, Any]) -> list[StageDescription]:

@@ -147,7 +147,7 @@ def test_memory_that_no_allocator_counts_is_found_by_the_resident_pages() -> Non
     assert WorkerSeries(probes=[mapped]).stage(64_000) == "b"
 
 
-def test_a_line_goes_on_in_the_next_worker() -> None:
+def test_a_line_continues_in_the_next_worker() -> None:
     leakage = Leakage()
     notes = []
     for worker in range(1, 8):

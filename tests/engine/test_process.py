@@ -131,7 +131,7 @@ def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
+def test_running_out_of_memory_is_distinguished(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail(MemoryError)), unit(tmp_path, DATA))
     assert (type(report), report.kind, report.stage) == (Failure, "memory", "fail")
     assert not report.in_setup
@@ -149,7 +149,7 @@ def test_an_error_that_only_speaks_of_memory_is_an_error(tmp_path: Path) -> None
     assert (report.kind, report.stage) == ("error", "fail")
 
 
-def test_what_setting_up_takes_is_told_once(tmp_path: Path) -> None:
+def test_what_setting_up_takes_is_reported_once(tmp_path: Path) -> None:
     made = runner(tmp_path, Holding())
     _, said = run(made, unit(tmp_path, DATA))
     assert [type(news) for news in said] == [SetUp, Read]

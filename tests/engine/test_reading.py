@@ -169,7 +169,7 @@ def test_the_size_of_one_row_is_its_own(tmp_path: Path) -> None:
     assert read_pieces([piece], [], LIMITS).largest_record == 500
 
 
-def test_a_large_record_is_told_with_where_to_cut(tmp_path: Path) -> None:
+def test_a_large_record_is_reported_with_where_to_cut(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     large = b'{"a":"' + b"x" * 2_000_000 + b'"}\n'
     path.write_bytes(b'{"a":1}\n' + large + b'{"a":2}\n')

@@ -316,7 +316,7 @@ def test_fail_fast_ends_the_run_at_faults_and_recovers_from_the_rest() -> None:
     assert policy.decide(unit(mode=Mode.FEED), Failure(FailureKind.ERROR, "e")).action == "fail"
 
 
-def test_a_worker_goes_on_with_halves_only_after_an_exception() -> None:
+def test_a_worker_continues_with_halves_only_after_an_exception() -> None:
     policy, first, later = RetryPolicy(), unit(n_records=7, cut=50), unit(n_records=7, cut=50)
     later.n_failures, last = 1, unit(n_records=1)
     last.n_failures = 1

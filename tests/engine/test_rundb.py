@@ -273,7 +273,7 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_loses_only_what_is_too_much(
     assert len(written) in (61, 62)
 
 
-def test_rows_put_together_reach_readers_together(tmp_path: Path) -> None:
+def test_rows_joined_reach_readers_together(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     db = RunDatabase(str(path))  # nothing was flushed so far: the first row alone would be due
     with db.together():

@@ -98,7 +98,7 @@ def test_the_plan_comes_back_and_a_damaged_one_is_refused(folder: RunDir) -> Non
         folder.read_plan()
 
 
-def test_recover_tells_what_is_covered(folder: RunDir) -> None:
+def test_recover_reports_what_is_covered(folder: RunDir) -> None:
     commit_one(folder, 0, 50)
     commit_one(folder, 50, 80)
     commit_one(folder, 90, 100, at_end=True)
@@ -221,7 +221,7 @@ def test_a_lost_log_is_no_finished_run(tmp_path: Path) -> None:
     assert (pipeline.last_result.status, pipeline.last_result.ledger.written.n) == ("finished", 1)
 
 
-def test_a_file_system_without_hard_links_is_told_before_anything_is_done(
+def test_a_file_system_without_hard_links_is_reported_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: Any, **__: Any) -> None:

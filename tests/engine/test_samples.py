@@ -123,7 +123,7 @@ def test_texts_and_marks_of_a_hostile_file_are_bounded() -> None:
     assert all(0 <= a < b <= EXCERPT_CHARS for a, b in read.excerpt.marks)
 
 
-def test_a_store_goes_on_where_a_killed_run_left_it(tmp_path: Path) -> None:
+def test_a_store_continues_where_a_killed_run_left_it(tmp_path: Path) -> None:
     documents = some(3000)
     for i in range(3):
         part = documents[i * 1000 : (i + 1) * 1000]

@@ -46,7 +46,7 @@ def test_a_unit_survives_the_trip_through_json() -> None:
     assert got.describe
 
 
-def test_a_unit_is_its_own_root_unless_told() -> None:
+def test_a_unit_is_its_own_root_by_default() -> None:
     assert Unit(5, []).partition == 5
     assert Unit(5, [], partition=2).partition == 2
 

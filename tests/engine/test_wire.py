@@ -87,7 +87,7 @@ def test_what_a_worker_says_survives(message: object) -> None:
 
 
 @pytest.mark.parametrize("message", ORDERED, ids=lambda m: type(m).__name__)
-def test_what_a_worker_is_told_survives(message: object) -> None:
+def test_what_a_worker_receives_survives(message: object) -> None:
     assert decode(encode(message), ORDERS) == message
 
 

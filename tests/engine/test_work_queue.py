@@ -50,7 +50,7 @@ def test_a_partition_is_committed_with_its_last_unit() -> None:
     assert (queue.n_committing, queue.unsynced_bytes, queue.partitions) == (0, 0, {})
 
 
-def test_what_is_handed_over_waits_for_the_next_segment() -> None:
+def test_what_is_passed_on_waits_for_the_next_segment() -> None:
     queue = work_queue(PieceKind.BYTES, n_segments=2)
     unit = queue.new_unit([piece()])
     assert queue.add_result(unit, Done(handover=Handover("h", 3, 10)), 100) == []

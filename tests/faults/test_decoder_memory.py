@@ -42,7 +42,7 @@ def test_records_larger_than_a_share_of_the_memory(tmp_path: Path) -> None:
     assert result.peak_bytes <= 400 * MB
 
 
-def test_a_window_that_does_not_fit_is_refused_by_name_and_a_larger_budget_goes_on(tmp_path: Path) -> None:
+def test_a_window_that_does_not_fit_is_refused_by_name_and_a_larger_budget_continues(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     long_window(folder / "a.jsonl.zst", documents(3000))

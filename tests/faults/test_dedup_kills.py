@@ -237,7 +237,7 @@ def test_fifty_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_an_interrupt_ends_with_130_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_an_interrupt_ends_with_130_and_the_same_command_continues(tmp_path: Path) -> None:
     source = write_corpus(tmp_path / "in")
     for phase in ("keys", "decision"):
         killer = Killer(source, tmp_path / "out", random.Random(1))

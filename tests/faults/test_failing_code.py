@@ -183,7 +183,7 @@ def test_bisecting_does_not_fork_for_every_half(tmp_path: Path) -> None:
     assert sum(kind == "died" for kind, _ in events(tmp_path / "out")) <= 4
 
 
-def test_the_command_line_tells_stage_exception_and_line(tmp_path: Path) -> None:
+def test_the_command_line_reports_stage_exception_and_line(tmp_path: Path) -> None:
     write_lines(tmp_path / "in" / "a.jsonl", documents(100))
     (tmp_path / "mine.py").write_text(
         "from tamis import ProcessingStage\n\n\nclass Wrong(ProcessingStage):\n    name = 'wrong'\n\n"

@@ -84,13 +84,13 @@ def test_everything_is_read_or_named_and_the_output_may_lie_within(folder: Path)
     assert reasons(other.skipped_files) == {**PASSED, "the output of a Tamis run": 1}
 
 
-def test_the_command_line_tells_what_was_skipped(folder: Path) -> None:
+def test_the_command_line_reports_what_was_skipped(folder: Path) -> None:
     told = tamis("filter", "c4", folder, folder / "out", "--memory", "512MB", "--quarantine-limit", "100%")
     assert told.exit_code == 0, told.output
     assert "ends in .lz4, a compression that is not read" in told.stdout
     assert str(folder / "x.jsonl.lz4") in told.stdout
     page = (run_dir_path(folder / "out") / "report.html").read_text()
-    assert "Passed over, not read" in page
+    assert "Skipped, not read" in page
     assert str(folder / "pipe.jsonl") in page
     inspected = CliRunner().invoke(app, ["inspect", str(folder)])
     assert (inspected.exit_code, "no regular file" in inspected.output) == (0, True)

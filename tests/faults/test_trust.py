@@ -131,7 +131,7 @@ def test_an_output_folder_shared_with_a_group_is_fine(tmp_path: Path) -> None:
     assert stat.S_IMODE((run_dir_path(output) / "staged").stat().st_mode) & 0o777 == 0o700
 
 
-def test_a_run_directory_of_an_earlier_version_goes_on_once_it_is_ours_alone(tmp_path: Path) -> None:
+def test_a_run_directory_with_other_modes_continues_once_it_is_ours_alone(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(10)).parent
     plain(source, tmp_path / "out")
     run_dir = run_dir_path(tmp_path / "out")

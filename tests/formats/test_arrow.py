@@ -154,7 +154,7 @@ def test_a_text_that_is_no_utf8_is_its_rows_fault_alone(tmp_path: Path, what: st
     assert found.filter(pa.array([True, False, True]))["id"].to_pylist() == [1, 3]
 
 
-def test_offsets_that_lie_elsewhere_are_a_fault_also_beside_a_text_that_is_no_utf8(tmp_path: Path) -> None:
+def test_offsets_that_lie_elsewhere_are_a_fault_also_next_to_a_text_that_is_no_utf8(tmp_path: Path) -> None:
     damaged = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.array([0, 900, 2], pa.int32()).buffers()[1], pa.py_buffer(b"ab")]
     )

@@ -89,7 +89,7 @@ def passed(folder: Path, *paths: str, leave_out: tuple[str, ...] = ()) -> dict[s
     return {e.reason: (e.n, [os.path.relpath(p, folder) for p in e.examples]) for e in found.skipped.entries()}
 
 
-def test_what_is_passed_over_is_counted_with_its_reason_and_a_few_names(folder: Path) -> None:
+def test_what_is_skipped_is_counted_with_its_reason_and_a_few_names(folder: Path) -> None:
     for i in range(5):
         (folder / f"t{i}.TXT").write_text("")
     (folder / "a.jsonl.lz4").write_text("")
@@ -161,7 +161,7 @@ def test_a_folder_or_file_without_permission_ends_the_run(folder: Path, monkeypa
         names(folder, "")
 
 
-def test_outputs_of_tamis_are_passed_over_unless_they_are_named(folder: Path) -> None:
+def test_outputs_of_tamis_are_skipped_unless_they_are_named(folder: Path) -> None:
     (run_dir_path(folder / "out")).mkdir(parents=True)
     (folder / "out" / "part.jsonl").write_text("{}\n")
     assert names(folder, "") == ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]

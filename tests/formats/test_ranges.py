@@ -150,7 +150,7 @@ def test_a_record_above_the_limit_is_never_held(tmp_path: Path, cut: int) -> Non
     assert told == []
 
 
-def test_a_large_record_is_told_before_it_is_read(tmp_path: Path) -> None:
+def test_a_large_record_is_reported_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     path.write_bytes(b"first\n" + b"x" * 4 * MB + b"\nlast\n")
     told: list[tuple[int, int, bool]] = []

@@ -69,7 +69,7 @@ def test_every_cut_of_a_file_gives_every_record_once(tmp_path: Path) -> None:
         assert seen == starts.tolist()
 
 
-def test_files_of_one_batch_are_told_apart(tmp_path: Path) -> None:
+def test_files_of_one_batch_are_distinguished(tmp_path: Path) -> None:
     files = {i: b"".join(_record(10 * i + k) + b"\n" for k in range(3)) for i in range(4)}
     told = _told(tmp_path, files)
     for i, data in files.items():
@@ -117,7 +117,7 @@ def test_where_the_folder_cannot_be_seen_records_are_looked_for(tmp_path: Path) 
     assert RecordIndex(str(tmp_path / "elsewhere")).find(0, 0, 100, 100) is None
 
 
-def test_a_file_that_is_longer_than_what_was_told_is_looked_into(tmp_path: Path) -> None:
+def test_a_file_that_is_longer_than_what_was_reported_is_looked_into(tmp_path: Path) -> None:
     data = _record(1) + b"\n" + _record(2) + b"\n"
     told = _told(tmp_path, {0: data})
     assert told.find(0, 0, len(data), len(data)) is not None

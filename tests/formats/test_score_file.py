@@ -51,7 +51,7 @@ def test_zero_and_whole_numbers_up_to_1024_have_a_code_of_their_own() -> None:
     assert [float(e[0]) for e in ends_of(codes_of(np.zeros(1)))] == [0.0, 0.0]
 
 
-def test_no_number_is_told_apart() -> None:
+def test_no_number_is_distinguished() -> None:
     codes = codes_of(np.array([math.nan, -3.0, 0.0]))
     assert codes[0] == NO_NUMBER
     assert np.isnan(ends_of(codes)[0]).tolist() == [True, False, False]

@@ -107,7 +107,7 @@ def test_headers_of_any_size_are_not_held() -> None:
     tracemalloc.stop()
 
 
-def test_plain_headers_that_do_not_end_are_passed_over() -> None:
+def test_plain_headers_that_do_not_end_are_skipped() -> None:
     plain = [RECORDS[0], record(1, extra=b"X: y\r\n" * 50_000), RECORDS[2]]
     assert scan(b"".join(plain), None) == around(plain, 1)
 
@@ -178,7 +178,7 @@ def test_lines_of_a_page_do_not_pass_for_records_where_members_tell() -> None:
     assert scan(RECORDS[0] + record(1, fake) + RECORDS[2], None) == [0, 1, 2]
 
 
-def test_large_records_are_passed_over_and_checked() -> None:
+def test_large_records_are_skipped_and_checked() -> None:
     large = record(1, b"x" * 5_000_000)
     for codec in ("gz", None):
         parts = members(RECORDS[0], large, RECORDS[2]) if codec else [RECORDS[0], large, RECORDS[2]]

@@ -75,7 +75,7 @@ def test_a_size_too_large_for_octal_digits_is_understood(tmp_path: Path) -> None
         (lambda d: b"plain text " * 100, "no header of a tar"),
     ],
 )
-def test_where_it_cannot_go_on_is_said(tmp_path: Path, change: Any, told: str) -> None:
+def test_where_it_cannot_continue_is_said(tmp_path: Path, change: Any, told: str) -> None:
     path = tar(tmp_path / "c.tar", {"b.jpg": b"x" * 400, "c.jpg": b"y" * 400})
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(TarFault, match=told):
@@ -184,7 +184,7 @@ def test_members_that_all_have_one_key_are_held_a_few_at_a_time(
         assert part == whole[first:]
 
 
-def test_a_fault_of_a_row_lets_reading_go_on_behind_it(tmp_path: Path) -> None:
+def test_a_fault_of_a_row_lets_reading_continue_behind_it(tmp_path: Path) -> None:
     path = str(tar(tmp_path / "s.tar", {"a.jpg": jpeg(1), "b.jpg": b"", "c.jpg": jpeg(2)}))
     rows = images.iter_rows(path, 0, 3)
     assert next(rows)[1]["member"].to_pylist() == ["a.jpg"]
@@ -217,7 +217,7 @@ def test_ids_differ_between_folders_and_have_no_dot(tmp_path: Path) -> None:
     assert all(i.startswith("cat_v1-") and "." not in i for i in ids)
 
 
-def test_a_pipe_beside_an_image_is_no_caption(tmp_path: Path) -> None:
+def test_a_pipe_next_to_an_image_is_no_caption(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(1))
     os.mkfifo(tmp_path / "a.txt")
     (tmp_path / "a.json").mkdir()

@@ -49,7 +49,7 @@ def test_a_lower_level_can_be_asked_for_and_a_higher_one_is_refused() -> None:
         levels.chosen("x86_64", EPYC.split(), "fast")
 
 
-def test_a_cpu_without_any_level_is_told_what_it_can_do() -> None:
+def test_a_cpu_without_any_level_is_described() -> None:
     with pytest.raises(UsageError, match=r"none for this CPU \(riscv64\).*TAMIS_KERNELS=python"):
         levels.chosen("riscv64", [])
     assert levels.chosen("aarch64", []).name == "aarch64"

@@ -34,7 +34,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_library_is_found_beside_the_sources_before_the_users_folder(nowhere: Path) -> None:
+def test_a_library_is_found_next_to_the_sources_before_the_users_folder(nowhere: Path) -> None:
     level = this_level()
     assert library.find("text") is None
     folder = cache.new_folder(level.name)

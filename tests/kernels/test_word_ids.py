@@ -135,7 +135,7 @@ def test_many_texts_have_more_ids_than_there_is_room_for_at_first() -> None:
     assert lengths == [per_text, len(ids_of(["a"])[0]), 0] * 20
 
 
-def test_words_that_are_not_known_are_told_and_their_texts_have_no_ids() -> None:
+def test_words_that_are_not_known_are_reported_and_their_texts_have_no_ids() -> None:
     known = Known(Cut(" ", ".", ["<s>"]))
     known.table.add([b"one"], [[1]])
     found, data = known.once(["one", "one two. three", "four <s>", "one"], IdRequest(9, 9))

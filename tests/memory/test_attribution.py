@@ -147,7 +147,7 @@ def test_a_census_of_too_many_objects_is_not_taken():
     assert count_objects([many], 1_000) is None
 
 
-def test_a_size_that_cannot_be_told_is_nothing():
+def test_a_size_that_cannot_be_reported_is_nothing():
     class Odd:
         def __sizeof__(self):
             raise RuntimeError("no")

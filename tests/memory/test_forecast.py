@@ -131,7 +131,7 @@ def test_another_machine_widens_the_time_only() -> None:
     assert there.peak_bytes == here.peak_bytes
 
 
-def test_scratch_is_learned_where_blocks_are_handed_over() -> None:
+def test_scratch_is_learned_where_blocks_are_passed_on() -> None:
     asked = replace(ASKED, handover_bytes=256 * MB)
     assert predict(asked, [taught()], [], 1.0).scratch_bytes == Interval(0.0, 128 * MB, 256 * MB)
     past = [replace(took(250, conditions=asked), scratch_bytes=40 * MB)] * 4

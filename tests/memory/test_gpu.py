@@ -101,7 +101,7 @@ class Library:
         return 0
 
 
-def test_nvml_tells_memory_business_temperature_and_processes() -> None:
+def test_nvml_reports_memory_business_temperature_and_processes() -> None:
     library = Library()
     source = NvmlSource({}, library)
     first, second = source.sample()
@@ -112,7 +112,7 @@ def test_nvml_tells_memory_business_temperature_and_processes() -> None:
     assert (library.calls[0], library.calls[-1]) == ("nvmlInit_v2", "nvmlShutdown")
 
 
-def test_how_busy_a_device_was_is_told_of_all_the_time_since_the_last_look() -> None:
+def test_how_busy_a_device_was_is_reported_of_all_the_time_since_the_last_look() -> None:
     library = Library(1, samples=[(0, 0), (1_000, 10), (2_000, 90)])  # an entry that was never filled, two moments
     source = NvmlSource({}, library)
     assert [g.busy for g in source.sample()] == [0.9]  # the latest: what was before is not ours
@@ -134,7 +134,7 @@ def test_a_gpu_that_fell_off_the_bus_is_left_out() -> None:
     assert NvmlSource({}, lost).sample() == []
 
 
-def test_an_older_driver_tells_memory_too() -> None:
+def test_an_older_driver_reports_memory_too() -> None:
     older = Library(1, nvmlDeviceGetMemoryInfo_v2=MISSING)
     assert [(g.used_bytes, g.available_bytes) for g in NvmlSource({}, older).sample()] == [(4 * GIB, 136 * GIB)]
 

@@ -89,7 +89,7 @@ def test_strays_are_those_nobody_knows(family: Callable[[], tuple[subprocess.Pop
     assert kill_tree.end_escaped() == 2
 
 
-def test_trackers_are_told_by_their_command_line() -> None:
+def test_trackers_are_reported_by_their_command_line() -> None:
     code = "from multiprocessing.resource_tracker import main; import time; print(1, flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

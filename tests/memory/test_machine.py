@@ -92,7 +92,7 @@ def test_a_machine_without_control_groups() -> None:
     assert machine.sample() == MachineSample(10_240_000_000, 16_384_000_000, None, None, 12.5, 4.25)
 
 
-def test_a_machine_that_tells_nothing() -> None:
+def test_a_machine_that_reports_nothing() -> None:
     assert MachineReader(FakeFiles({})).sample() == MachineSample()
 
 

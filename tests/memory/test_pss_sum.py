@@ -36,7 +36,7 @@ def made(meter: FakeMeter) -> tuple[PssSum, Clock]:
     return PssSum(lambda: {pid: process.parent for pid, process in meter.processes.items()}, meter, clock, clock), clock
 
 
-def test_the_sum_is_that_of_pss_and_each_is_told() -> None:
+def test_the_sum_is_that_of_pss_and_each_is_reported() -> None:
     meter = Shared(
         {1: FakeProcess(50 * MB, 40 * MB), 2: FakeProcess(20 * MB, 40 * MB, parent=1)}, told={1: 70 * MB, 2: 40 * MB}
     )

@@ -161,7 +161,7 @@ def test_profiles_that_are_off_keep_nothing(kept: Path, monkeypatch: pytest.Monk
     assert not kept.exists()
 
 
-def test_the_time_of_a_command_beside_its_run_is_learned(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_command_next_to_its_run_is_learned(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranges.load().start_of_command_s == ranges.COMMAND_S
     monkeypatch.setattr(ranges, "age_s", lambda: 3.5)
     for run_s in (2.5, 2.9, 3.0, 4.0):  # the last cannot be: it is not believed
@@ -174,7 +174,7 @@ def test_the_time_of_a_command_beside_its_run_is_learned(kept: Path, monkeypatch
     assert found.off == {"command_seconds": {PROFILE: pytest.approx(expected, abs=0.001)}}
 
 
-def test_a_plan_tells_the_time_of_the_whole_command() -> None:
+def test_a_plan_reports_the_time_of_the_whole_command() -> None:
     known = Ranges(command_s=[0.5], held={"peak_bytes": [True, False]})
     made = {"kind": PROFILE, "centres": {"peak_bytes": [9.0, 0.5], "seconds": [2.0, 0.25]}, "seconds": {}}
     told = ranges.with_command(made, known)

@@ -65,7 +65,7 @@ def test_a_refusal_is_the_callers_error(behind: tuple[BehindGate, Gate]) -> None
     assert result == "OSError: [Errno 12] Cannot allocate memory"
 
 
-def test_a_mapped_file_is_told_by_its_descriptor(behind: tuple[BehindGate, Gate]) -> None:
+def test_a_mapped_file_is_reported_by_its_descriptor(behind: tuple[BehindGate, Gate]) -> None:
     line = f"fd = os.memfd_create('x'); os.ftruncate(fd, {2 * MIB}); held = mmap.mmap(fd, 0); result = fd"
     calls, result = through(behind, line)
     assert (calls[0].call, calls[0].n_bytes, calls[0].is_private) == ("map", 2 * MIB, False)
@@ -88,7 +88,7 @@ def test_these_pass_without_anybody_being_asked(behind: tuple[BehindGate, Gate],
     assert through(behind, line) == ([], "None")
 
 
-def test_a_large_private_allocation_is_told(behind: tuple[BehindGate, Gate]) -> None:
+def test_a_large_private_allocation_is_reported(behind: tuple[BehindGate, Gate]) -> None:
     calls, _ = through(behind, f"bytearray({80 * MIB})")
     assert (calls[0].call, calls[0].n_bytes >= 80 * MIB) == ("allocate", True)
 

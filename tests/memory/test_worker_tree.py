@@ -198,7 +198,7 @@ def test_a_worker_alone_has_nothing_to_add_to_its_own_report() -> None:
     assert family.account == FamilyMemory()
 
 
-def test_what_mappings_and_children_took_is_told_beyond_what_was_there_before() -> None:
+def test_what_mappings_and_children_took_is_reported_beyond_what_was_there_before() -> None:
     family, world = made()
     assert family.map(10 * MB)
     family.grant(100 * MB)  # the next unit: the mapping stays

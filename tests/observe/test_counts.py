@@ -192,7 +192,7 @@ def test_a_sample_and_then_a_larger_one(tmp_path: Path) -> None:
     assert result.read_bytes < result.ledger.read_bytes  # what the summary gives a speed of is this attempt's
 
 
-def test_a_run_that_goes_on_has_the_speed_of_all_its_sessions(tmp_path: Path) -> None:
+def test_a_run_that_continues_has_the_speed_of_all_its_sessions(tmp_path: Path) -> None:
     truth = make_input(tmp_path / "in")
 
     def stop(state: dict[str, Any]) -> None:

@@ -188,7 +188,7 @@ def test_other_methods(shown: Dashboard) -> None:
         b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-def test_nonsense_is_refused_and_the_server_goes_on(shown: Dashboard, sent: bytes) -> None:
+def test_nonsense_is_refused_and_the_server_continues(shown: Dashboard, sent: bytes) -> None:
     found = shown.raw(sent)
     assert not found or found.split()[1][:1] in (b"4", b"5")
     assert shown.get("/").status == 200

@@ -149,7 +149,7 @@ def test_the_commands(source: Path, tmp_path: Path) -> None:
     assert (nothing.exit_code, "holds no run of Tamis" in nothing.output) == (2, True)
 
 
-def test_how_both_runs_went_is_told(source: Path, tmp_path: Path) -> None:
+def test_how_both_runs_went_is_reported(source: Path, tmp_path: Path) -> None:
     first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 2, 0.5)
     db = RunDatabase(str(run_dir_path(second) / "run.sqlite"))
     db.about({"gpu": {"busy": {"0": 0.9, "1": 0.8}, "out_of_memory": 3, "cut": 0}})

@@ -261,7 +261,7 @@ def test_a_run_of_another_machine_may_be_slow(tmp_path: Path) -> None:
     assert read_live(run_dir_path(tmp_path / "out")).host == here
 
 
-def test_a_deduplication_that_goes_on_is_at_work_before_its_pass_is(tmp_path: Path) -> None:
+def test_a_deduplication_that_continues_is_at_work_before_its_pass_is(tmp_path: Path) -> None:
     run_dir = run_dir_path(tmp_path / "out")
     make_run(run_dir_path(run_dir / "dedup/keys-0"), seconds=1, ended_at=1000.0)
     with locked(run_dir / "dedup.lock", "busy"):

@@ -28,7 +28,7 @@ def test_within_the_noise_the_smallest_budget_wins() -> None:
     assert "more memory made it no faster" in why
 
 
-def test_a_configuration_with_failures_or_a_full_budget_is_passed_over() -> None:
+def test_a_configuration_with_failures_or_a_full_budget_is_skipped() -> None:
     rows = [row(256, "auto", 100.0, failures=3), row(300, "auto", 100.0, 290), row(512, "auto", 100.0, splits=0)]
     best, why = recommend(rows)
     assert best is not None

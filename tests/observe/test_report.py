@@ -129,7 +129,7 @@ def test_damage_has_a_message(run_dir: Path) -> None:
     assert str(with_stage_failure(TamisError("it failed"), str(run_dir), 0.0)) == "it failed"
 
 
-def test_the_last_failure_of_a_run_is_told_where_its_database_can_be_read(tmp_path: Path) -> None:
+def test_the_last_failure_of_a_run_is_reported_where_its_database_can_be_read(tmp_path: Path) -> None:
     assert str(with_stage_failure(TamisError("it failed"), str(tmp_path / "gone"), 0.0)) == "it failed"
     db = RunDatabase(str(tmp_path / "run.sqlite"))
     db.event(EventKind.FAILED, {"kind": "error", "stage": "first", "error": "ValueError: old"})

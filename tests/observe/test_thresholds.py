@@ -222,7 +222,7 @@ def test_scores_take_no_more_than_is_stated(output: Path) -> None:
     assert (BYTES_PER_DOCUMENT, BYTES_PER_RULE) == (20, 2)  # docs/guides/resume.md states these
 
 
-def test_a_kept_document_tells_what_it_came_closest_to(output: Path, source: Path) -> None:
+def test_a_kept_document_reports_what_it_came_closest_to(output: Path, source: Path) -> None:
     documents = {d["id"]: d for d in map(json.loads, (source / "a.jsonl").read_text().splitlines())}
     name = next(i for i in written(output) if i in documents)
     n_words = len(documents[name]["text"].split())

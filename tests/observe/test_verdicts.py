@@ -90,7 +90,7 @@ def test_the_verdict_names_rule_value_threshold_and_the_smallest_change(output):
     assert find(str(output), f"a.jsonl:{verdict.offset}") == [verdict]
 
 
-def test_a_stage_without_notes_still_tells_which_stage(output):
+def test_a_stage_without_notes_still_reports_which_stage(output):
     (verdict,) = find(str(output), "13")
     assert (verdict.stage, verdict.rule, verdict.value, verdict.smallest_change()) == ("odd", "odd", None, None)
 
@@ -160,7 +160,7 @@ def scored(tmp_path, filters, documents, **settings):
     return str(tmp_path / "out")
 
 
-def test_rules_behind_the_one_that_dropped_a_document_are_named_not_passed_over(tmp_path):
+def test_rules_behind_the_one_that_dropped_a_document_are_named_not_skipped(tmp_path):
     long_words = "abcdefghijklmnopqrstuvwxyz"
     output = scored(
         tmp_path,
@@ -282,7 +282,7 @@ def test_what_lies_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
     assert "cannot be looked up by its id in a bucket, only by its place" in said.output
 
 
-def test_a_document_outside_the_sample_is_told_from_one_that_was_kept(tmp_path):
+def test_a_document_outside_the_sample_differs_from_one_that_was_kept(tmp_path):
     (tmp_path / "in").mkdir()
     lines = [json.dumps({"id": f"d{i}", "text": "x"}) + "\n" for i in range(40)]
     (tmp_path / "in/a.jsonl").write_text("".join(lines))

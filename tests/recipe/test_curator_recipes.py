@@ -63,7 +63,7 @@ def test_a_filter_recipe_runs(tmp_path: Path) -> None:
     assert [s.name for s in same.stages] == [s.name for s in pipeline.stages]
 
 
-def test_values_that_are_missing_are_told(tmp_path: Path) -> None:
+def test_values_that_are_missing_are_reported(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"put_path: has no value yet; set it with --set"):
         load_recipe(recipe(tmp_path / "r.yaml", FILTER))
     wrong = FILTER | {"stages": [{"input_file_type": "csv", "file_paths": "in"}]}

@@ -327,7 +327,7 @@ def n_steps(path: Path) -> int:
     return len(root.value["steps"].value)
 
 
-def test_steps_of_a_file_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_file_next_to_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/mine.yaml").write_text("steps: [text, add_id]\n")
     (tmp_path / "sub/minimal.yaml").write_text("steps: [{preset: minimal.yaml}]\n")  # the shipped one, not itself

@@ -31,7 +31,7 @@ def test_a_large_file_is_looked_at_from_end_to_end(tmp_path: Path) -> None:
     assert of_file(tmp_path / "a") != of_file(tmp_path / "b")
 
 
-def test_a_tokenizer_is_none_of_the_weights_beside_it(tmp_path: Path) -> None:
+def test_a_tokenizer_is_none_of_the_weights_next_to_it(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     before = tokenizer_fingerprint(str(tmp_path), {})
     (tmp_path / "model.safetensors").write_bytes(b"weights")

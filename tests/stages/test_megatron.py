@@ -192,7 +192,7 @@ def test_merging_refuses_what_does_not_fit(tokenizer: Letters, tmp_path: Path) -
 @pytest.mark.parametrize(
     "damage", [b"", b"MMIDIDX\0\0", b"x" * 50, b"MMIDIDX\0\0" + struct.pack("<QBQQ", 2, 8, 0, 1) + bytes(8)]
 )
-def test_a_file_that_is_no_index_is_told(tmp_path: Path, damage: bytes) -> None:
+def test_a_file_that_is_no_index_is_reported(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "a.idx").write_bytes(damage)
     with pytest.raises(FormatError, match=r"a\.idx: "):
         read_index(tmp_path / "a.idx")

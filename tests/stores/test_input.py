@@ -61,7 +61,7 @@ def test_input_in_a_bucket_gives_what_local_input_gives(bucket: str, s3: Any, tm
     assert results[1].ledger.quarantined.n == 1
 
 
-def test_a_run_goes_on_only_over_the_same_objects(bucket: str, s3: Any, tmp_path: Path) -> None:
+def test_a_run_continues_only_over_the_same_objects(bucket: str, s3: Any, tmp_path: Path) -> None:
     s3.put_object(Bucket=bucket, Key="in/a.jsonl", Body=_lines(_documents(10)))
     make = lambda: Pipeline("copy", stages=[JsonlReader(f"s3://{bucket}/in"), JsonlWriter(str(tmp_path / "out"))])  # noqa: E731
     make().run(InProcessExecutor())

@@ -39,7 +39,7 @@ def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_pat
     assert next(f.name for f in result.files).startswith("part-000000-")
 
 
-def test_the_bucket_alone_is_enough_to_go_on(bucket: str, s3: Any, tmp_path: Path) -> None:
+def test_the_bucket_alone_is_enough_to_continue(bucket: str, s3: Any, tmp_path: Path) -> None:
     source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
     first = copy(source, url)
     shutil.rmtree(default_local_dir(url))

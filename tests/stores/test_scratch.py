@@ -188,7 +188,7 @@ def test_a_curation_by_python(data: str, bucket: str, s3: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_deduplication_that_is_killed_goes_on_from_the_bucket(
+def test_a_deduplication_that_is_killed_continues_from_the_bucket(
     data: str, bucket: str, s3: Any, proxy: FaultyProxy
 ) -> None:
     """All processes at once, when the tables of what was decided are being written; then with faults to the end."""
@@ -284,7 +284,7 @@ def test_what_a_killed_run_left_goes_with_fresh_and_no_run_begins_that_could_not
     assert not list(Path(f"{data}-no").glob("*.jsonl"))
 
 
-def test_a_place_that_is_not_there_or_is_the_output_is_told_before_anything_is_done(
+def test_a_place_that_is_not_there_or_is_the_output_is_reported_before_anything_is_done(
     data: str, bucket: str, s3: Any
 ) -> None:
     def run(output: str, **settings: Any) -> Any:

@@ -25,7 +25,7 @@ def test_no_advice_is_left_over() -> None:
     assert stale == []
 
 
-def test_differences_that_are_told_are_real() -> None:
+def test_differences_that_are_reported_are_real() -> None:
     listed = {entry.partition(":")[2] for entry in DIFFERS}
     assert sorted(set(load_advice()["differs"]) - listed) == []
     for name in load_advice()["order"]:
@@ -34,7 +34,7 @@ def test_differences_that_are_told_are_real() -> None:
         assert any("is parameter" in line for line in found), f"the order of {name} is that of the original; remove it"
 
 
-def test_parameters_and_methods_that_are_told_are_missing() -> None:
+def test_parameters_and_methods_that_are_reported_are_missing() -> None:
     params, methods = set(), set()
     for (module, name), facts in NAMES.items():
         thing = compare.find_defined(module, name)
@@ -64,7 +64,7 @@ def test_a_module_that_is_not_here_says_what_to_use() -> None:
         importlib.import_module("tamis.stages.audio.io")
 
 
-def test_what_is_here_is_not_refused_by_whoever_is_asked_for_it() -> None:
+def test_what_is_here_is_not_refused_by_a_caller_that_is_asked_for_it() -> None:
     """As pytest does: it asks every finder, whether or not another has found the module."""
     (ours,) = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") == "tamis"]
     for name in ("tamis.stages.text.classifiers", "tamis.stages.deduplication.semantic.kmeans", "tamis.tasks.document"):

@@ -13,7 +13,7 @@ from tamis.utils.hash_utils import get_deterministic_hash
 from tamis.utils.performance_utils import StagePerfStats, StageTimer
 
 
-def test_hashes_are_the_same_everywhere_and_told_apart() -> None:
+def test_hashes_are_the_same_everywhere_and_distinguished() -> None:
     assert get_deterministic_hash(["a", "b"]) == "18c0aebc550b2d5a"
     hashes = [
         get_deterministic_hash(x, s)

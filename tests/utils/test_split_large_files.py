@@ -60,7 +60,7 @@ def test_equal_names_in_subfolders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "output"), [("in/a.jsonl", "in"), ("in", "in"), ("in", "."), ("in/a.jsonl", ".")])
-def test_chunks_may_lie_beside_the_input(
+def test_chunks_may_lie_next_to_the_input(
     source: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

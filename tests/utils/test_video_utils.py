@@ -21,7 +21,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_video(tmp_path_factory.mktemp("video") / "a.mp4", 24, fps=12)
 
 
-def test_what_a_video_tells_by_path_bytes_and_stream(video: str) -> None:
+def test_what_a_video_reports_by_path_bytes_and_stream(video: str) -> None:
     data = Path(video).read_bytes()
     stream = io.BytesIO(data)
     for source in (video, Path(video), data, stream):

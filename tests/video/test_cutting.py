@@ -81,7 +81,7 @@ def test_ten_bits_odd_sides_and_times_that_vary_are_encoded(tmp_path: Path) -> N
     assert (facts.width, facts.height, facts.pixel_format, facts.is_variable_rate) == (66, 50, "yuv420p", True)
 
 
-def test_an_encoder_that_is_not_here_is_told(tmp_path: Path) -> None:
+def test_an_encoder_that_is_not_here_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no encoder 'libx999'; there are copy, libx264"):
         check_encoder("libx999")
     if "h264_nvenc" not in available():
@@ -127,7 +127,7 @@ def test_a_reservation_knows_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     memory_needed.reserve(10**15, "anything")
 
 
-def test_damage_in_the_middle_is_counted_and_told(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_counted_and_reported(tmp_path: Path) -> None:
     video = make_video(
         tmp_path / "a.mkv", 96, draw=lambda i, w, h: np.random.default_rng(i).integers(0, 255, (h, w, 3), np.uint8)
     )

@@ -27,7 +27,7 @@ library()
         ("a.mov", "mpeg4", "mpeg4"),
     ],
 )
-def test_every_container_tells_the_same(name: str, codec: str, told: str, tmp_path: Path) -> None:
+def test_every_container_reports_the_same(name: str, codec: str, told: str, tmp_path: Path) -> None:
     facts = read_facts(make_video(tmp_path / name, 48, codec))
     assert (facts.n_frames, facts.width, facts.height, facts.codec, facts.audio_codec) == (48, 64, 48, told, None)
     assert facts.fps == pytest.approx(24.0)
@@ -57,7 +57,7 @@ def test_audio_pixel_aspect_and_a_rate_that_varies(tmp_path: Path) -> None:
     ("name", "codec"), [("a.mp4", "libx264"), ("a.mkv", "libx264"), ("a.webm", "libvpx-vp9"), ("a.avi", "mpeg4")]
 )
 @pytest.mark.parametrize("share", [0.3, 0.7])
-def test_a_video_that_is_cut_short_is_told(name: str, codec: str, share: float, tmp_path: Path) -> None:
+def test_a_video_that_is_cut_short_is_reported(name: str, codec: str, share: float, tmp_path: Path) -> None:
     whole = make_video(tmp_path / f"whole-{name}", 96, codec)
     with pytest.raises(VideoFault, match=r"cut short|no video"):
         read_facts(truncated(whole, tmp_path / name, share))

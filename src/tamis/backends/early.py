@@ -1,7 +1,7 @@
 """Processes that load libraries while the command that will need them still reads its arguments.
 
 For commands, which know only then what is to be done: a forking server or a warm process is forked with the first line
-of the console script (cli/start.py), loads what every one needs, and waits to be told the rest. It ends with this
+of the console script (cli/start.py), loads what every one needs, and waits for the rest. It ends with this
 process, used or not.
 """
 

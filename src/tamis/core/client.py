@@ -136,7 +136,7 @@ class RayClient:
         )
 
     def _point_to_metrics(self, head: Head) -> None:
-        """Tell a Prometheus whose configuration lies in `metrics_dir` where this cluster serves its figures."""
+        """Add the endpoint of this cluster to the Prometheus that is configured in `metrics_dir`."""
         from tamis import files
 
         assert self.metrics_dir is not None
@@ -310,6 +310,6 @@ def _slurm(environ: Mapping[str, str]) -> tuple[str, int, int]:
             f"SlurmRayClient: {exc.args[0]} is not set: call it from a script that srun starts on every node of a "
             "job, or use RayClient"
         ) from None
-    # A requeued job keeps its number, and the file of a start that was killed lies there still.
+    # A requeued job keeps its number, and the file of a start that was killed is still there.
     start = f"{job}-{environ.get('SLURM_STEP_ID', '0')}-{environ.get('SLURM_RESTART_COUNT', '0')}"
     return os.path.join(environ.get("SLURM_SUBMIT_DIR", os.getcwd()), f".tamis-ray-{start}"), rank, n_nodes

@@ -38,7 +38,7 @@ _WITHOUT_BOUND = 1 << 62  # bytes free in a bucket
 SELECTION_BYTES = 24  # on the disk, of substring deduplication
 BYTES_PER_SELECTION = 240  # in memory, while those of one part of the key space are grouped
 _CANDIDATE_SHARE = 1.25  # of the selections, with what is written while they are there
-USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
+USUAL_DOCUMENT_BYTES = 2000  # where a sample says nothing without decoding
 _DISK_SHARE = 0.5  # of the free disk, for the keys: output and texts need the rest
 
 

@@ -227,7 +227,7 @@ class Ledger:
     written_bytes: int = 0
     lengths: dict[str, Histogram] = field(default_factory=dict)  # "in": documents that stages got; "out": as written
     # By group of input files: the sum of hashes of (file, offset, content) of every record that could be read. Other
-    # than the sum of identities it tells whether a later pass finds the same records at the same positions.
+    # than the sum of identities it shows whether a later pass finds the same records at the same positions.
     positions: dict[int, int] = field(default_factory=dict)
 
     def add_positions(self, file: int, total: int) -> None:

@@ -66,7 +66,7 @@ class Vitals:
     data_bytes: int = 0
     python_blocks: int = 0
     arrow_bytes: int = 0
-    malloc_bytes: int | None = None  # None where the C library does not tell
+    malloc_bytes: int | None = None  # None where the C library does not report it
     n_descriptors: int = 0  # open files, sockets, ...
     max_descriptors: int = 0  # that the process may have
     n_threads: int = 0
@@ -88,7 +88,7 @@ class StagedFile:
     extension: str = "jsonl"
     content: str | None = None  # sum of the content hashes of its records
     schema: str | None = None
-    observed: str | None = None  # facts about values that a schema does not tell
+    observed: str | None = None  # facts about values that a schema does not hold
     check: str | None = None
     joins: bool = False  # can be followed by the bytes of another one
     belongs: bool = False  # to the output before it, whose name it shares

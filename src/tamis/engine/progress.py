@@ -44,7 +44,7 @@ class ProgressState(RunningFigures, total=False):
 
     phase: str
     pass_label: str  # of a workflow: which pass this is about
-    left_s: float | None  # of the whole run, where that can be told
+    left_s: float | None  # of the whole run, where that is known
     workers: int
     done: int
     of: int

@@ -214,7 +214,7 @@ class RunRecord:
     def left_s(self) -> float | None:
         """Seconds until the last pass ends: the current one at its own pace, the others at that of all work so far.
 
-        None while too little is done to tell, and when nothing is left.
+        None while too little is done for an estimate, and when nothing is left.
         """
         if self.status is not RunStatus.RUNNING or self.share < _MIN_SHARE or self.share >= 1.0:
             return None

@@ -125,11 +125,11 @@ class Unit:
     handover_check: str = ""  # its checksum
     handover_rows: tuple[int, int] = (0, TO_END)
     rewrite: Rewrite | None = None  # for Mode.REWRITE
-    describe: bool = False  # tell the row groups of its file instead of reading it
+    describe: bool = False  # report the row groups of its file instead of reading it
     probe: bool = False  # measure what each stage keeps: its worker is under suspicion
     trial: str = ""  # try this stage on documents one by one first: it has failed on everything so far
     max_rows: int = 0  # that a feeder of rows reads at once; 0: as many as usual
-    # what the worker told about the records it read, and where to cut them in two
+    # what the worker reported about the records it read, and where to cut them in two
     n_records: int = -1
     cut: int = -1
     decoded_bytes: int = -1

@@ -77,7 +77,7 @@ OUTPUT = Prior(noise=0.1, runs=0.1)
 
 
 def spread(ratios: Sequence[float], weights: Sequence[float], prior: Prior, extra: float = 0.0) -> tuple[float, float]:
-    """Centre and half width of the interval for the next logarithm of a ratio. `extra`: a spread that no run can tell.
+    """Centre and half width of the interval for the next logarithm of a ratio. `extra`: a spread that no run can show.
 
     >>> centre, half = spread([], [], PEAK)
     >>> round(centre, 2), round(half, 2)

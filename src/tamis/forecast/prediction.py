@@ -26,7 +26,7 @@ MAX_RUNS = 20  # of one pipeline, kept in its profile
 START_S = 1.4  # from the command to the first partition, kernels cached
 MIN_BLOCK_BYTES = 1 << 16
 _AGEING = 0.9  # each later run makes an older one count this much less
-_UNLEARNED = 0.5  # a run that began with small partitions, as the first one does, tells less about the next one
+_UNLEARNED = 0.5  # a run that began with small partitions, as the first one does, says less about the next one
 _LARGEST = 1e18
 _USUAL = LinearModel(6e6, 4.5)  # what a partition takes: bytes in any case, and per decoded byte
 _DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
@@ -389,7 +389,7 @@ def raw_peak(
 def raw_seconds(conditions: Conditions, times: LinearModel, nodes: int = 1) -> float:
     """Return the seconds that the plain model predicts.
 
-    Input that is handed over is decoded by one process, and workers wait for it.
+    Input that a feeder hands out is decoded by one process, and workers wait for it.
     """
     decode_s = _DECODE_S_PER_BYTE * conditions.decoded_bytes if conditions.handover_bytes else 0.0
     return times.start + max(times.slope * _share(conditions), decode_s) / nodes

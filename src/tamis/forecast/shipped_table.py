@@ -45,7 +45,7 @@ UNKNOWN_RATE = 20.0  # a stage of the user's own
 PACKED = {codec.suffix: codec.text_ratio for codec in CODECS.values()} | {".parquet": 2.0}
 DOCUMENT_BYTES = 4000  # where nothing is known about the documents
 
-# Where neither a probe nor a profile tells: a run of the shipped stages, measured.
+# Where there is neither a probe nor a profile: a run of the shipped stages, measured.
 FIXED_BYTES = 105 * MB
 WORKER_BYTES = 11 * MB
 

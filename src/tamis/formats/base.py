@@ -3,7 +3,7 @@
 There are three kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows:
 Parquet, Arrow, one text per file. A format of lines (`LineFormat`) has files of records, each followed by a line feed,
 which can be entered and cut anywhere: JSONL. A format of records (`RecordFormat`) has files that can only be read from
-their beginning, as each record tells where the next one is: WARC. registry.py lists the formats.
+their beginning, as each record says where the next one is: WARC. registry.py lists the formats.
 
 See also: table_files.py (parts of several formats of rows), jsonl/ranges.py and compression/ (lines and decompression,
 the same for all formats of lines).

@@ -3,7 +3,7 @@
 Such a file is a sequence of frames: a record that is a document, or is none; a part of the file that holds no readable
 record; a record that is refused. A feeder reads the file and packs frames into block files, which other workers
 decode. The offset of a frame in the sequence is its position: a function of the file and of max_record, so that
-partitions, retries and resumed runs agree on it. Where the record is stored is told by the frame itself.
+partitions, retries and resumed runs agree on it. The frame itself says where the record is stored.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class TableBlock:
         return self.column(name).take(pa.array(rows))
 
     def kinds(self, name: str) -> None:
-        """Return None: the columns themselves tell the kinds of values."""
+        """Return None: the columns themselves have the kinds of values."""
 
     def sizes(self, rows: Array) -> Array:
         if self.record_bytes is not None:

@@ -47,8 +47,8 @@ def take(name: str, n_bytes: int) -> Bytes:
     if memory is None or not n_bytes <= memory.size <= n_bytes + n_bytes // 8:
         del memory  # before there is another one
         memory = np.empty(n_bytes + n_bytes // 16, np.uint8)  # the next one may be a little larger
-    # Over a memoryview, not a slice: numpy lets views of a slice refer to the whole, and then nobody would know who
-    # uses it.
+    # Over a memoryview, not a slice: numpy lets views of a slice refer to the whole, and nothing would show that the
+    # slice is in use.
     lent = np.frombuffer(memoryview(memory), np.uint8, n_bytes)  # type: ignore[arg-type]
     weakref.finalize(lent, _hand_back, name, memory).atexit = False
     return lent

@@ -1,7 +1,7 @@
 """Attribution of growth: Python objects, Arrow buffers, native allocations, shared memory, or uncounted memory.
 
 `counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes,
-glibc what malloc has handed out. That tells most leaks apart, but not a large Python object (which is malloc's too)
+glibc what malloc has handed out. That separates most leaks, but not a large Python object (which is malloc's too)
 from a native allocation that some Python object points to. `count_objects()` does: it measures the Python objects
 themselves, in up to half a second, so only a worker under suspicion does it. tracemalloc would report the line too, but
 slows every allocation and takes memory inside the cap while it runs: it is for the user to start.

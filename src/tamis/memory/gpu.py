@@ -29,7 +29,7 @@ _FREE_SHARE = 0.9  # of a device that is ours alone so much is free: the driver 
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU at one moment; `busy` is a share (0 to 1), None where the device does not tell."""
+    """One GPU at one moment; `busy` is a share (0 to 1), None where the device does not report it."""
 
     gpu: int
     name: str

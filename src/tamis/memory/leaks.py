@@ -8,13 +8,13 @@ that. Floors move for many reasons that are not leaks: allocators scatter and re
 - the rise matters: 4 MB or more, and twice the scatter around the line;
 - a second window confirms it: the newer half rises too, and is not clearly flatter than the older, as of a warm-up;
 - it is no matter of a few steps: the largest ones are taken out before anything is fitted;
-- it goes on: the newest part rises as well, so that a cache which has just become full is left alone;
+- it continues: the newest part rises as well, so that a cache which has just become full is left alone;
 - enough was seen: 150 partitions, and three of the last four checks agree. 60 will do for a fast and even rise that
   workers were replaced for already: what fills their memory is in the way, whether it would have ended or not.
 
 Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200
 partitions in 99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as
-a leak nothing tells it from one: one that takes longer than about 120 partitions is accused, and cleared when its floor
+a leak it looks the same: one that takes longer than about 120 partitions is accused, and cleared when its floor
 has stayed level (`is_level`). Until a leak is proven (`is_proven`), a worker is replaced only when its next partition
 would not fit (supervisor/worker_health.py).
 """

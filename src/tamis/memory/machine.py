@@ -1,7 +1,7 @@
 """The machine around a run: its memory, the control group's limit and use, memory pressure (PSI), room on disks.
 
 The parsers are pure; `MachineReader` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a
-container or a file system does not tell is None, never an exception. See budget.py for what a limit means for the
+container or a file system does not report is None, never an exception. See budget.py for what a limit means for the
 budget of a run.
 """
 

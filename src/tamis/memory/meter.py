@@ -90,7 +90,7 @@ def status(pid: Pid = "self") -> dict[str, int] | None:
 
 
 def n_descriptors() -> int:
-    """Return the number of open file descriptors of this process; 0 where /proc does not tell.
+    """Return the number of open file descriptors of this process; 0 where /proc does not say.
 
     Needs none itself since Linux 6.2.
     """
@@ -98,7 +98,7 @@ def n_descriptors() -> int:
 
 
 def n_threads() -> int:
-    """Return the number of threads of this process; 0 where /proc does not tell."""
+    """Return the number of threads of this process; 0 where /proc does not say."""
     return _count_entries("/proc/self/task", lambda seen: seen.st_nlink - 2)
 
 

@@ -54,7 +54,7 @@ class _Sample(ctypes.Structure):
     _fields_ = (("at_us", ctypes.c_uint64), ("value", ctypes.c_uint64))  # of the value, 32 bits count here
 
 
-_UNKNOWN_BYTES = (1 << 64) - 1  # a process of which the driver does not tell its memory
+_UNKNOWN_BYTES = (1 << 64) - 1  # a process whose memory the driver does not report
 
 
 class Nvml:

@@ -12,8 +12,8 @@ the samples that showed it, otherwise its ratios would inflate (or its old sampl
 A partition that failed says only that it needed more than its cap. Where a partition of its size has fitted into less,
 its documents are to blame: the slope rises and partitions get smaller. Otherwise it is learned like a sample until
 those that finished explain it, and after the first that finishes a partition of another size is asked for: two sizes
-tell what costs by the byte from what costs in any case, which no smaller partition saves (`least_cap`: fewer workers
-with larger caps do).
+separate what costs by the byte from what costs in any case, which no smaller partition saves (`least_cap`: fewer
+workers with larger caps do).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Predictor:
         """
         largest = int(self._typical_largest)
         best = self.best_size(cap_bytes, largest)
-        if self._undecided:  # one has finished after a failure: another size tells what both cost in any case
+        if self._undecided:  # one has finished after a failure: another size shows what both cost in any case
             last = self._undecided[-1]
             return int(last / 4) if last >= 4 * MIN_SIZE_BYTES else min(int(last * 4), self.max_size_bytes)
         if may_grow and self._slow_start and self._may_double:
@@ -319,7 +319,7 @@ class Predictor:
     def _learn_all(self, samples: Sequence[Sample]) -> None:
         """Learn these and nothing else.
 
-        A guessed prior is brought to their height first: it tells directions, not sizes.
+        A guessed prior is brought to their height first: it gives directions, not sizes.
         """
         self._clear_sums()
         self._theta = self._prior

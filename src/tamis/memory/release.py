@@ -163,7 +163,7 @@ def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
     """Return `base` plus the settings under which memory can be capped and measured; to be set before exec.
 
     A value the user has set stays, except for Arrow's pool, without which the cap does not hold. The process and its
-    descendants can be told by it, too (sampler.py).
+    descendants are recognized by it, too (sampler.py).
     """
     return marked({**_DEFAULT_ENV, **base, **_MANDATORY_ENV})
 

@@ -1,8 +1,8 @@
 """The sampler: a thread that counts the memory of all processes of a run, from start to end (pss_sum.py).
 
 There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of
-the user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of
-some time opens one at its beginning. What was used before anybody had one open belongs to the first that is opened.
+the user's, whose own memory is reported but not counted). Peaks are kept in marks: a caller that needs the highest use
+of some time opens one at its beginning. What was used while none was open belongs to the first that is opened.
 """
 
 from __future__ import annotations

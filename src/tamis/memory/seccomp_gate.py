@@ -2,8 +2,8 @@
 
 RLIMIT_DATA bounds private pages of one process, at once and exactly. It does not see shared and file mappings, System V
 shared memory, and children (each has a limit of its own). Watching cannot bound those: a file in the page cache was
-mapped at 200 GB/s (measured). So a process closes the gate on itself and on everything it starts, and whoever holds the
-other end decides. Needs Linux 5.5 and no privileges; where a kernel or container does not allow it, `close_gate`
+mapped at 200 GB/s (measured). So a process closes the gate on itself and on everything it starts, and the process at
+the other end decides. Needs Linux 5.5 and no privileges; where a kernel or container does not allow it, `close_gate`
 returns None and only watching is left.
 
 Filtered: mappings that are shared or of a file, private ones of 16 MiB or more (bounded already, but who sees them
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MIN_PRIVATE_BYTES = 16 << 20
-# mremap, of which the kind of memory is not told, and in which realloc() of larger buffers ends.
+# mremap, which does not name the kind of memory, and in which realloc() of larger buffers ends.
 MIN_GROWN_BYTES = 1 << 20
 SWITCH = "TAMIS_GATE"
 

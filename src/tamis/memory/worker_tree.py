@@ -96,7 +96,7 @@ class ProcessFamily:
 
     @property
     def account(self) -> FamilyMemory:
-        """Told of a unit when it is over, whether it was done or failed."""
+        """Note the end of a unit, whether it was done or failed."""
         if self._was_alone:
             return FamilyMemory(requested_bytes=self._requested_bytes)
         data = self._data()

@@ -43,7 +43,7 @@ def commits(folder: Path) -> Iterator[Commit]:
 def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
     """Yield the commits of the partitions (one per sampling step) that contain an input position."""
     for line in _lines(folder):
-        head, found, _ = line.partition(b',"files":')  # what it covers stands before the long rest
+        head, found, _ = line.partition(b',"files":')  # what it covers precedes the long rest
         try:
             cover = json.loads(head + b"}").get("cover", ()) if found else ()
             if any(f == file and start <= offset < end for f, start, end, _ in cover):

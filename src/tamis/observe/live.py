@@ -1,4 +1,4 @@
-"""The state of a run as its database tells it now: for `tamis top`.
+"""The state of a run as its database has it now: for `tamis top`.
 
 Reads, never writes; a damaged database is a sentence.
 """

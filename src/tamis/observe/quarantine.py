@@ -17,7 +17,7 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class QuarantineEntry:
-    """One stretch of input that was set aside."""
+    """One range of input that was quarantined."""
 
     file: str
     offset: int
@@ -25,7 +25,7 @@ class QuarantineEntry:
     unit: str  # what offset and length count: bytes, decoded bytes or rows
     reason: str
     stage: str
-    n: int  # records it stands for; 0: unknown
+    n: int  # records in it; 0: unknown
     raw: bytes | None  # its bytes, if they are kept here
     raw_path: Path | None  # a file with its bytes, for records too large to be held
 

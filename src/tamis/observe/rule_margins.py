@@ -20,7 +20,7 @@ Place = tuple[int, int]  # number of the input file, offset in it
 
 @dataclass(frozen=True)
 class Margin:
-    """A limit that the document met. `low`, `high`: its score lies there (the same, where the stored code is exact)."""
+    """A limit that the document met. `low`, `high`: bounds of its score (equal where the stored code is exact)."""
 
     rule: str
     name: str

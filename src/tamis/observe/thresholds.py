@@ -3,8 +3,8 @@
 No text is read.
 
 Dropped documents: from the verdicts, exactly. Kept ones: from their scores, two bytes each
-(formats/scratch/score_file.py); documents whose code cannot tell are counted apart, so that both ends of the answer are
-certain.
+(formats/scratch/score_file.py); documents whose code leaves it open are counted apart, so that both ends of the answer
+are certain.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Rethreshold:
     back_bytes: int = 0
     n_written: int | None = None  # documents in the output with a score of this rule; None: their scores are not stored
     n_lost: int = 0  # of these, documents that the rule would drop with the new limit, at least
-    n_unsure: int = 0  # and documents so close to the new limit that their stored score does not tell
+    n_unsure: int = 0  # and documents so close to the new limit that their stored score leaves it open
     lost_bytes: int = 0
     unsure_bytes: int = 0
     later_rules: list[str] | None = None  # those that follow: they have not seen the `n_back`. None: not recorded
@@ -154,7 +154,7 @@ def passing(output: str, result: Rethreshold) -> list[Position]:
 
 
 def find_limit(output: str, name: str) -> tuple[str, str | None]:
-    """Return the rule (as `rethreshold` takes it) and the limit that a name stands for.
+    """Return the rule (as `rethreshold` takes it) and the limit that a name refers to.
 
     `name`: RULE, STAGE:RULE, RULE.LIMIT, or what a recipe calls a limit, PARAMETER or STEP.PARAMETER.
     """

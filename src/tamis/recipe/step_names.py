@@ -1,7 +1,7 @@
 """Short names for the steps of a curation (`steps:` of a recipe), and the steps of one recipe inside another.
 
     steps:
-      - preset: web-english             # all steps of a shipped recipe, or of a file (mine.yaml beside this one)
+      - preset: web-english             # all steps of a shipped recipe, or of a file (mine.yaml next to this one)
       - gopher_quality: {min_words: 30}
       - exact_duplicates
       - _target_: my.module.Stage       # anything else by its name

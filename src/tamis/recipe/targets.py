@@ -5,8 +5,8 @@ checked before it is imported; the name must lead to a class, or to a stage made
 *defined* in such a module (or is a class of Tamis that its `__all__` lists), so that nothing merely imported there
 (`tamis.stages.x.os`, `tamis.stages.x.Path`) can be reached.
 
-Nor can a recipe let a model's folder run the code that lies in it: a `trust_remote_code` that says yes, wherever it
-stands, is refused unless the command line says so too.
+Nor can a recipe let a model's folder run the code in it: a `trust_remote_code` that says yes, wherever it
+occurs, is refused unless the command line says so too.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Targets:
             return target_class
         _check_parameters(target_class, parameters, at)
         values = {key: self.build(item) for key, item in parameters.items()}
-        secrets.learn(values)  # what goes wrong below may tell them
+        secrets.learn(values)  # errors below may contain them
         try:
             return target_class(**values)
         except MemoryError:

@@ -46,7 +46,7 @@ class DropRule(NamedTuple):
     """A rule by which a stage drops documents: its name in verdicts, the name of its scores, and its limits.
 
     `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
-    name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
+    name such as `max_repeated_lines` does not say: it is the least share of lines that differ). `inverted`: it drops
     scores between them. `in_recipe`: how a recipe sets a limit, with {} for its value, such as "line_punct_thr: {}";
     by default under its own name. `meaning`: what the score is, in words.
     """

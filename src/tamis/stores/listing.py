@@ -1,6 +1,6 @@
 """Which objects an input means: a prefix (a folder, searched at any depth), a pattern, one object or one web address.
 
-The rules are those of local folders (formats/input_files/searching.py): names that begin with . or _ are passed over,
+The rules are those of local folders (formats/input_files/searching.py): names that begin with . or _ are skipped,
 and so is the output of another run below the folder that was named.
 """
 

@@ -35,7 +35,7 @@ class Policy:
 class Temporary(Exception):
     """A failure that may pass: a 500, a request to slow down, a connection that was cut.
 
-    `what` is told if it does not.
+    `what` is reported if it does not.
     """
 
     def __init__(self, what: str, slow_down: bool = False) -> None:

@@ -44,7 +44,7 @@ class Resolution(NamedTuple):
 
 @dataclass
 class VideoMetadata:
-    """What a video tells of itself."""
+    """The metadata of a video."""
 
     height: int | None = None
     width: int | None = None

@@ -100,7 +100,7 @@ def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
     paths = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
     files = [p for p in paths if p.endswith(tuple(endings))]
     source, output = (Path(os.path.abspath(p)) for p in (options.input_path, options.output_path))
-    if source in output.parents:  # what lies there are chunks of an earlier call
+    if source in output.parents:  # these are chunks of an earlier call
         files = [p for p in files if output not in Path(os.path.abspath(p)).parents]
     if not files:
         raise UsageError(f"{options.input_path} holds no file that ends in {', '.join(endings)}")

@@ -207,7 +207,7 @@ def test_wrong_files_name_the_key_and_what_is_allowed(text: str, message: str) -
     assert str(raised.value).count("a.yaml") == 1
 
 
-def test_a_wrong_name_is_told_with_its_own_line() -> None:
+def test_a_wrong_name_is_reported_with_its_own_line() -> None:
     with pytest.raises(RecipeError, match=r"a\.yaml:3: rules: '1st' is no name"):
         section("rules:\n  memory: off\n  1st: off\n")
 

@@ -84,7 +84,7 @@ def test_a_rule_speaks_at_most_every_so_often() -> None:
     ]
 
 
-def test_flapping_is_counted_and_told_once() -> None:
+def test_flapping_is_counted_and_reported_once() -> None:
     rules = book(AlertRule("memory", "memory", (AlertLimit(0.85, "share"),), for_s=0.0), every_s=100.0)
     samples = [(float(t), memory(466 if t % 10 < 5 else 100)) for t in range(106)]
     found = told(rules, samples)
@@ -97,7 +97,7 @@ def test_flapping_is_counted_and_told_once() -> None:
     assert "limit 85 % (9 more since the last alert): " in found[2][2]
 
 
-def test_what_was_not_told_is_not_resolved_either() -> None:
+def test_what_was_not_reported_is_not_resolved_either() -> None:
     rules = book(AlertRule("memory", "memory", (AlertLimit(0.85, "share"),)), every_s=1000.0)
     samples = [(float(t), memory(466 if t in (0, 50) else 100)) for t in range(100)]
     assert [(at, level) for at, level, _ in told(rules, samples)] == [(0.0, "warning"), (1.0, "resolved")]
@@ -257,7 +257,7 @@ def test_an_idle_gpu_of_this_run() -> None:
     ].startswith("GPU 0 at 70 °C, limit 60 °C: a hot GPU")
 
 
-def test_a_leak_is_told_once_for_a_stage_with_its_worst_worker() -> None:
+def test_a_leak_is_reported_once_for_a_stage_with_its_worst_worker() -> None:
     leaks = [
         {"worker": 1, "stage": "parse", "slope_bytes": 40_000.0},
         {"worker": 7, "stage": "parse", "slope_bytes": 64_000.0, "partitions_left": 120, "kind": "native memory"},
@@ -348,7 +348,7 @@ def test_the_page_lists_every_measure_and_every_default_rule() -> None:
         assert re.search(rf"^\| `{rule.name}` \| .*\| {rule.level} \|$", page, re.MULTILINE)
 
 
-def test_kept_descriptors_are_told_with_the_stage_and_the_partitions_left() -> None:
+def test_kept_descriptors_are_reported_with_the_stage_and_the_partitions_left() -> None:
     rules = book(*default_rules(RunContext()))
     leaks = [
         {

@@ -218,7 +218,7 @@ class Gate:
         self.open.set()
 
 
-def test_a_full_queue_never_blocks_and_is_told_once() -> None:
+def test_a_full_queue_never_blocks_and_is_reported_once() -> None:
     gate, complaints = Gate(), []  # type: ignore[var-annotated]
     delivery = Delivery([gate], complaints.append, max_waiting=3)
     for n in range(10):

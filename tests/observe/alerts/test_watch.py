@@ -164,7 +164,7 @@ def test_the_disk_is_that_of_the_run_unless_another_one_is_fuller(tmp_path: Path
     assert shown == []
 
 
-def test_a_sink_that_fails_is_told_and_logged_once(tmp_path: Path) -> None:
+def test_a_sink_that_fails_is_reported_and_logged_once(tmp_path: Path) -> None:
     bad = CommandSink("bad", ("no/such/program",))
     made, shown = watch(tmp_path, memory_rule(sinks=("bad",), every_s=0.0), sinks={"bad": bad})
     for _ in range(3):

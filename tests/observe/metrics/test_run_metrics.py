@@ -163,7 +163,7 @@ def test_a_whole_run_can_be_read(tmp_path: Path) -> None:
     ] == pytest.approx(found["tamis_documents_total"][("state", "read"),], rel=1e-3)
 
 
-def test_counters_do_not_go_back_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_counters_do_not_go_back_while_the_run_continues(tmp_path: Path) -> None:
     db = small(tmp_path)
     db.flush()
     metrics = RunMetrics(tmp_path)

@@ -163,7 +163,7 @@ def test_chains_do_what_they_say() -> None:
     assert through(CHAINS["table"], LINES, 7)[-1] == b'{"id":11, "text": 200000.0, "n":2}'
 
 
-def test_values_are_what_json_loads_says_whatever_stands_beside_them() -> None:
+def test_values_are_what_json_loads_says_whatever_stands_next_to_them() -> None:
     wanted = [json.loads(line).get("text") for line in LINES]
     for pair in itertools.product(range(len(LINES)), repeat=2):
         block = JsonlBlock.parse(np.frombuffer(b"\n".join(LINES[i] for i in pair), np.uint8))
@@ -194,7 +194,7 @@ def test_the_types_of_parquet_follow_the_documents_that_are_left() -> None:
     ]
 
 
-def test_a_dropped_column_is_gone_whoever_looked_at_it_before() -> None:
+def test_a_dropped_column_is_gone_even_if_it_was_looked_at_before() -> None:
     block = JsonlBlock.parse(np.frombuffer(b'{"text":"a"}\n{"text":5}', np.uint8))
     for look in (lambda b: None, lambda b: b.column("text"), lambda b: b.take(np.array([1, 0])).column("text")):
         batch = DocumentBatch.over(block, np.arange(2))

@@ -118,7 +118,7 @@ def test_a_thumbnail(videos: Path) -> None:
     assert Image.open(io.BytesIO(thumbnail(str(videos / "turned.mp4"), 0.5, longest=32))).size == (24, 32)
 
 
-def test_mistakes_are_told(tmp_path: Path) -> None:
+def test_mistakes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="prompt_variant must be one of default, av, av-surveillance"):
         CaptionPreparationStage(prompt_variant="x")
     with pytest.raises(UsageError, match="settings of vLLM, which is not installed"):

@@ -80,7 +80,7 @@ def test_by_hand(video: Path) -> None:
     )
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(UsageError, match="num_gpus_per_worker"):
         MotionFilterStage(num_gpus_per_worker=1)
     with pytest.raises(UsageError, match="target_fps"):

@@ -90,7 +90,7 @@ def test_clips_of_a_video_that_is_not_split_are_refused() -> None:
         OnVideoTasks(Splits()).process(video)
 
 
-def test_a_clip_given_as_bytes_tells_what_it_is(tmp_path: Path) -> None:
+def test_a_clip_given_as_bytes_reports_what_it_is(tmp_path: Path) -> None:
     data = Path(make_video(tmp_path / "a.mp4", 24)).read_bytes()
     clip = Clip(UUID(int=1), "a.mp4", (0.0, 1.0))
     assert clip.extract_metadata() is None

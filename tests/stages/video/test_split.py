@@ -233,7 +233,7 @@ def test_by_hand_a_video_is_an_object(videos: Path, tmp_path: Path) -> None:
     assert batch.values("n_frames") == [72]
 
 
-def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
+def test_mistakes_are_reported_when_the_stage_is_made(tmp_path: Path) -> None:
     for wrong in ((0.0, 1.0, 0.5, 0), (1.0, 0.0, 0.5, 0), (1.0, 1.0, 2.0, 0)):
         with pytest.raises(UsageError, match="fixed_stride_extractor"):
             FixedStrideExtractorStage(*wrong)

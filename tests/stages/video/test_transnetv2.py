@@ -140,7 +140,7 @@ def test_a_video_without_cuts(tmp_path: Path, weights: Path, monkeypatch: pytest
     assert list(none.data.errors) == ["transnetv2_clip_extraction"]
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     for wrong in ({"max_length_mode": "x"}, {"threshold": 1.5}, {"max_length_s": 1.0}):
         with pytest.raises(UsageError, match="transnetv2_clip_extraction"):
             TransNetV2ClipExtractionStage(**wrong)

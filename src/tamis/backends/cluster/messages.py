@@ -78,7 +78,7 @@ TO_AGENT = kinds(OpenJob, StartOrder, AssignOrder, ForwardOrder, KillOrder, Clos
 # -- from an agent ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Hello:
-    """A node that can work. `machine` tells machines apart; `others_bytes`: of the process that started the agent."""
+    """A node that can work. `machine` identifies the machine; `others_bytes`: of the process that started the agent."""
 
     name: str
     machine: str

@@ -2,7 +2,7 @@
 
 The driver never imports the engine: Ray, for example, ends its drivers when the cluster is gone. `main` reads a
 `PlacementRequest`, loads the `Placement` it names, and runs it until the driver is gone or needs no more agents. To add
-an engine, implement `Placement` here in this process and `Cluster` (session.py) in the driver; both are told nothing of
+an engine, implement `Placement` here in this process and `Cluster` (session.py) in the driver; both know nothing of
 jobs, budgets or documents.
 """
 

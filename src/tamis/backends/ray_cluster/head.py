@@ -1,7 +1,7 @@
 """A Ray cluster of our own on this machine, started with `ray start --head`; keeper.py ends it.
 
 It asks for a token, which is in the environment of this process and of those it starts: Ray listens on all interfaces,
-whatever it is told.
+whatever its options say.
 """
 
 from __future__ import annotations

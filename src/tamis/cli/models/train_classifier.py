@@ -70,7 +70,7 @@ def train_classifier(
 
 
 def check_model_path(output: str, source: str, replace: bool) -> None:
-    """Refuse, before anything is learned, a place where the model cannot be written, or where something else lies."""
+    """Refuse, before anything is learned, a path that cannot be written, or where something else exists."""
     from tamis.cli.jobs.request import file_source
     from tamis.engine.run.inputs import files_of
     from tamis.pipeline import Pipeline

@@ -129,7 +129,7 @@ class Parameter:
 
     @property
     def shown(self) -> str:
-        """What stands for its value in help and messages."""
+        """The placeholder for its value in help and messages."""
         if self.about.metavar:
             return self.about.metavar
         if isinstance(self.about, Argument):

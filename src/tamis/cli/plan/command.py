@@ -207,7 +207,7 @@ def _placeholders(recipe: str) -> dict[str, str]:
 
     root = fields_of(find_recipe(recipe))
     planned = {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain}
-    if "steps" in root and "input" in planned:  # a curation looks for its input; one document stands for it
+    if "steps" in root and "input" in planned:  # a curation looks for its input; one document represents it
         folder = tempfile.mkdtemp(prefix="tamis-plan-")
         atexit.register(shutil.rmtree, folder, True)
         with open(os.path.join(folder, "planned.jsonl"), "w", encoding="utf-8") as file:

@@ -44,7 +44,7 @@ def take(
     Of each file: its `copy` ("": no record ends in what was read), the `n_bytes` in it and the `ratio` of decoded to
     stored bytes, or the `error`. `formats`: of the reader.
 
-    `packed`: compressed files stay compressed, if their decoding is measured, too; their ratio is not told, and
+    `packed`: compressed files stay compressed, if their decoding is measured, too; their ratio is not known, and
     what one file lacks is taken of those that follow, until there is enough.
     """
     copies: list[dict[str, Any]] = []

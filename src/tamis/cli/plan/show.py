@@ -70,7 +70,7 @@ def too_small_line(smallest_bytes: int) -> str:
 
 
 def budget_words(budget_bytes: int, smallest_bytes: int, is_measured: bool = True) -> str:
-    """Describe a budget beside the smallest that works.
+    """Describe a budget next to the smallest that works.
 
     >>> budget_words(1_000_000_000, 170_000_000)
     '1 GB; the smallest that works is 170 MB'

@@ -2,7 +2,7 @@
 
 Where it is to run, it is measured: the first pass is begun with next to no memory in a temporary folder, loads its
 stages as the run will, and says what it would need. No document is read. Elsewhere, and for data that is only imagined,
-the shipped table tells.
+the shipped table gives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tamis dashboard`: a web page on a run, live or finished; and the same beside a run (`--dashboard`).
+"""`tamis dashboard`: a web page on a run, live or finished; and the same during a run (`--dashboard`).
 
 The page is served by a process of its own (observe/dashboard), which needs the standard library only.
 """

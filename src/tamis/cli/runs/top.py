@@ -70,7 +70,7 @@ def _read_state(folder: Path, scratch: str | None) -> LiveRun:
 
     location = find_shown_run(folder, scratch)
     live = read_live(location.run_dir, whole_dir=folder)
-    # A machine may be suspended for a while: the locks tell whether a process works on the run.
+    # A machine may be suspended for a while: the locks show whether a process works on the run.
     if live.status == "stopped" and (is_held(folder / "dedup.lock") or is_held(location.run_dir / "lock")):
         live = replace(live, status="running")
     return live

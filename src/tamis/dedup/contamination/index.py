@@ -2,7 +2,7 @@
 
 hashes.npy      hashes of the n-grams of all items, ascending; equal ones by their place
 postings.npy    of each hash, the place in texts.bin where the n-gram begins, the number of its first token in the item,
-                and whether it stands for the whole of a short item (pack_postings)
+                and whether it is the whole of a short item (pack_postings)
 directory.npy   by the upper bits of a hash: the first row of the table; a part of about ROWS_PER_PART rows is read at
                 once, with pread, so that nothing of the table counts as memory
 filter.npy      the filter (kernels/overlap/ngrams.py), at most 2 bytes for each different n-gram; mapped

@@ -92,7 +92,7 @@ def _overlap(postings: Postings, hits: Array, mine: Array) -> Overlap:
     about = postings.item(item)
     share = len(np.unique(mine[:, 2])) / max(1, int(about["n_ngrams"]))
     best = (0, 0, 0, 0)  # words, minus the first token, the rows of `mine` with the first and last window
-    # The first row of the run that goes on with the next token of the text and this token of the item.
+    # The first row of the run that continues with the next token of the text and this token of the item.
     open_runs: dict[tuple[int, int], int] = {}
     tokens, item_tokens = mine[:, 1].tolist(), mine[:, 3].tolist()
     for i, (token, item_token) in enumerate(zip(tokens, item_tokens, strict=True)):

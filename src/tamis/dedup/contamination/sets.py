@@ -96,7 +96,7 @@ def _checked_fields(fields: Any) -> list[str]:
 
 
 def _sets_below(root: str) -> list[str]:
-    """Return the sets that a path stands for: itself, or each file and folder in a folder of sets."""
+    """Return the sets at a path: itself, or each file and folder in a folder of sets."""
     if not os.path.isdir(root):
         return [root]
     names = sorted(n for n in os.listdir(root) if not n.startswith((".", "_")))
@@ -125,7 +125,7 @@ def _name_of(path: str) -> str:
 
 # -- identity ----------------------------------------------------------------------------------------------------------
 def stat_of(sets: Sequence[EvaluationSet]) -> list[list[Any]]:
-    """Return what tells, without reading them, whether the files of sets have changed."""
+    """Return what shows, without reading them, whether the files of sets have changed."""
     facts = []
     for one in sets:
         for path in one.files():

@@ -206,7 +206,7 @@ class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     id_field: str | None
     drop_id_field: bool
-    listed_in: str  # told with every verdict
+    listed_in: str  # named in every verdict
     columns_in = ("id_field",)
     traits: ClassVar[StageTraits] = StageTraits(removes_duplicates=True)
 

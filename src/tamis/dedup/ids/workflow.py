@@ -35,7 +35,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     With `id_generator_path` (what a deduplication wrote) ids are numbers by file and place, `_curator_dedup_id`; input
     may be cut into other partitions than it was for the deduplication. Without it, documents have their ids in
     `id_field`, texts or numbers (7, 7.0 and "7" are one id); documents without an id stay, and an id that several
-    documents have takes them all (which is told). `id_field=None` means the ids by file and position (`000003_12345`)
+    documents have takes them all (and is reported). `id_field=None` means the ids by file and position (`000003_12345`)
     of `_tamis/duplicates`; each must name a document, and the input files must be the same. `duplicate_id_field`: the
     column of the table of ids. From an empty folder (a deduplication found nothing) nothing is removed.
 
@@ -162,7 +162,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     def remove(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """Run the removal, or resume it. `settings` are those of a run: memory="1GB", workers, scratch, fresh.
 
-        Goes on where it was stopped.
+        Resumes where it was stopped.
         """
         from tamis.dedup.ids.removal import RemovalByIds
         from tamis.dedup.workflow import Workflow

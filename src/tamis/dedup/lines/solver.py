@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units
 BYTES_PER_KEY = 80  # key, number and place (20), the room to sort (12), what is chosen of them, slack
-N_MOST = 1000  # of the units that occur most often are told
+N_MOST = 1000  # of the units that occur most often are listed
 _MAX_PART_BITS = 14
 
 

@@ -26,7 +26,7 @@ class LineDeduplicationWorkflow(InOneCall):
     ccnet (only letters count, and where there are digits, not which). Units with fewer than `min_chars` characters
     after that are never cut. `min_count`: only what occurs at least so often is cut; `keep_first=False` cuts the first
     one, too. A document of which fewer than `min_left_chars` characters are left is dropped. `cut_field`: a field that
-    tells the numbers of the units cut. `perform_removal=False` counts only. `max_source_loss`: stop before anything is
+    gets the numbers of the units cut. `perform_removal=False` counts only. `max_source_loss`: stop before anything is
     cut when a folder (or file, if there is one folder) would lose more than this share of its units that are long
     enough.
     """

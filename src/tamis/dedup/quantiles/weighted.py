@@ -1,8 +1,8 @@
 """Exact weighted quantiles of numbers that do not fit into memory.
 
-The quantile of a share q is the smallest value up to which at least q of the weight lies (numpy calls this method
+The quantile of a share q is the smallest value that at least q of the weight does not exceed (numpy calls this method
 inverted_cdf), so that equal numbers are always on the same side. Numbers are 32-bit keys in their order, read twice:
-weights are added up by the upper half of the key, and then by the lower half within the cells where a quantile lies.
+weights are added up by the upper half of the key, and then by the lower half within the cells that hold a quantile.
 Memory: 0.5 MB for each cell that is counted at once; more cells than fit are counted in rounds.
 """
 

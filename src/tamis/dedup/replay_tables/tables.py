@@ -62,7 +62,7 @@ def write_remembered(
 
     `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes.
     `index_path`: the folder that gets the offsets of the records of all dropped documents
-    (formats/jsonl/record_index.py), as far as verdicts tell it. Returns how many documents each table has.
+    (formats/jsonl/record_index.py), as far as verdicts have it. Returns how many documents each table has.
     """
     dropped = None if index_path is None else DroppedWriter(index_path)
     tables = [_ReplayTable(os.path.join(folder, str(k))) for k in range(len(labels))]

@@ -45,7 +45,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.formats.jsonl.record_index import record_columns
 
         places = position_columns(batch)
-        # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be
+        # A field that no document at all has is reported before (engine/worker/fields.py); in some partition it may be
         # missing.
         there = self.embedding_field in batch.get_columns()
         column = batch.column(self.embedding_field) if there else pa.nulls(batch.num_items)

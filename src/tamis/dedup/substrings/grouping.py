@@ -146,7 +146,7 @@ class _Grouper:
 
     def _add_frequent(self, p: int, parts: KeyParts, key: np.uint64, group: int) -> None:
         """Add a group that does not fit, a piece at a time: it is compared, however many contexts it has."""
-        last: Array = np.empty(0, CANDIDATE)  # the candidate whose occurrences may go on
+        last: Array = np.empty(0, CANDIDATE)  # the candidate whose occurrences may continue
         last_context = None
         for context, rows in parts.read_frequent(p, key):
             new = np.concatenate([[True], context[1:] != context[:-1]])

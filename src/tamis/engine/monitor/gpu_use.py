@@ -1,7 +1,7 @@
 """GPU utilisation of a run: how busy they were once their workers were warm, and how often one was full.
 
-Pure; the monitor tells it what it sees, and keeps `changed` in the run database, where report, dashboard and diff find
-it.
+Pure; the monitor passes it what it sees, and stores `changed` in the run database, where report, dashboard and diff
+find it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GpuUse:
     def sample(self, gpus: Sequence[GpuSample], s: Supervisor) -> None:
         """Count samples from the first units of the GPU workers (loading is no waiting) until no work is left.
 
-        Until all of them have, what the first ones do is the best that there is to tell; once they have, it is
+        Until all of them have, what the first ones do is the best estimate; once they have, it is
         forgotten, with the first look after that.
         """
         on_gpu = [i for i, share in enumerate(s.config.gpus or ()) if share]
@@ -45,7 +45,7 @@ class GpuUse:
             self._last[gpu.gpu] = gpu
             if self._is_warm:
                 self._n_warm[gpu.gpu] += 1
-                # The first one tells of the time since the look before, when not all were.
+                # The first one covers the time since the previous sample, when not all were.
                 if self._n_warm[gpu.gpu] <= 2:
                     self._busy.pop(gpu.gpu, None)
             seen = self._busy.setdefault(gpu.gpu, [0.0, 0])

@@ -116,7 +116,7 @@ class Monitor:
         if callable(attach):
             attach(db.alert)
 
-    # -- what the loop tells ------------------------------------------------------------------------------------------
+    # -- what the loop reports ----------------------------------------------------------------------------------------
     @_harmless
     def begin(self, supervisor: Supervisor) -> None:
         """Begin a sampling step, or the work after the last one, which has no input."""

@@ -48,7 +48,7 @@ class _Open:
 
 
 class Cells:
-    """`sizes` of the files on disk; `is_plain` tells those whose coordinate is their bytes.
+    """`sizes` of the files on disk; `is_plain`: whether the coordinate of a file is its bytes.
 
     `done`: committed by earlier runs.
     """

@@ -46,7 +46,7 @@ class Judgment:
         return 0 if self.verdict is Completeness.COMPLETE else Incomplete.exit_code
 
     def message(self, see: str) -> str:
-        """Return what to tell the user; `see`: the command that shows the quarantined records."""
+        """Return the message for the user; `see`: the command that shows the quarantined records."""
         return f"{self.reason}; everything else is committed. See: {see}" if self.exit_code else ""
 
 

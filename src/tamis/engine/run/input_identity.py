@@ -53,7 +53,7 @@ class InputGuard:
     Decisions between passes go by position in it.
 
     The reference is stored in `path`, so that a resumed workflow has it. While one process drives the workflow, inodes
-    are compared, too: they tell a file that was replaced by another of the same size and time. They are never stored,
+    are compared, too: they reveal a file that was replaced by another of the same size and time. They are never stored,
     since other nodes and later mounts may number files otherwise. Content that was changed under the same size, time
     and inode is noticed after the next pass that reads it, by the sums of `Ledger.positions`.
     """

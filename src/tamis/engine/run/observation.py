@@ -214,7 +214,7 @@ class Observation:
     def finish(self, manifest: Manifest, result: RunResult) -> None:
         """Record the books of the whole run and how it ended, and give the record to its result.
 
-        The database comes first: whoever sees that the run has ended finds its last figures there.
+        The database comes first: a reader that sees that the run has ended finds its last figures there.
         """
         if manifest.ledger is not None:
             self._db.drops(manifest.ledger)

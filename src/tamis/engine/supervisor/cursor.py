@@ -1,7 +1,7 @@
 """Which part of the input comes next. Pure: it knows sizes and what is done, and reads nothing.
 
 Files are handed out in order. Large plain files are cut into ranges, small files of one kind are grouped, compressed
-files that are too large for one partition become a feed, Parquet files are handed out whole until a worker has told
+files that are too large for one partition become a feed, Parquet files are handed out whole until a worker has reported
 their row groups. What an earlier run committed is never handed out again (the complement of `done`).
 """
 
@@ -207,7 +207,7 @@ class Cursor:
         if kind is PieceKind.STREAM:
             return self._feed_of(file)
         if kind is PieceKind.ROWS:
-            # Only a worker can tell the rows of the file: it answers with its row groups (see cut_at_row_groups).
+            # Only a worker can count the rows of the file: it answers with its row groups (see cut_at_row_groups).
             return WorkItem([self._whole_file(file)], describe=True)
         size = self.files.sizes[file]
         remaining = done.ranges.missing(0, size) if done is not None else [(0, size)]
@@ -224,7 +224,7 @@ class Cursor:
 
     @property
     def has_other_work(self) -> bool:
-        """Whether there is work (as far as one can tell) that is no feed."""
+        """Whether there is work, as far as is known, that is no feed."""
         return (
             bool(self._remaining)
             or self._next_file < len(self.files)

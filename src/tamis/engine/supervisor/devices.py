@@ -4,7 +4,7 @@ A worker gets whole devices (`gpus=2`) or a share of one (`gpus=0.5`); shares of
 keeps them until its process is gone: a device has no room for a worker that comes before the one it replaces has left.
 
 Memory of devices is kept in the same books: a share is a share of what the run may take of a device (`limit_bytes`,
---gpu-memory), so that the workers on one device never may take more than that together. Each worker is told its part,
+--gpu-memory), so that the workers on one device never may take more than that together. Each worker receives its part,
 and enforces it on itself.
 """
 

@@ -83,7 +83,7 @@ class Recovery:
         return [Note(EventKind.RECOVERY, describe_failure(report), {"unit": unit.id}), *self._retry(unit)]
 
     def _learn(self, unit: Unit, worker: Worker, report: Failure) -> None:
-        """Record what the failure tells about needs, before the decision."""
+        """Record what the failure shows about needs, before the decision."""
         if report.kind is FailureKind.MEMORY:
             self._status.counters.memory_failures += 1
             self._arbiter.learn_failure(worker, unit, report)

@@ -131,9 +131,9 @@ class RetryPolicy:
         self.misfits: list[Misfit] = []  # the last documents that did not fit, with nothing that fitted in between
 
     def may_reuse_worker(self, unit: Unit, report: Failure) -> bool:
-        """Return True if the worker whose stage raised may go on with the halves of its unit.
+        """Return True if the worker whose stage raised may continue with the halves of its unit.
 
-        Only a record that fails alone needs a fresh worker, to tell its own fault from what an exception before it
+        Only a record that fails alone needs a fresh worker, to separate its own fault from what an exception before it
         left behind: a fork for every half would take most of the time.
         """
         return (

@@ -54,7 +54,7 @@ class Supervisor:
     """Handles the events of a run, or of one sampling step of it, with the parts that it owns.
 
     `pool` has the workers and nodes, `queue` the work, `arbiter` grants memory, `policy` decides about failed units,
-    `recovery` carries that out, `dispatcher` assigns work to workers, `health` tells when a worker is replaced,
+    `recovery` carries that out, `dispatcher` assigns work to workers, `health` decides when a worker is replaced,
     `status` is the state of the run.
     """
 

@@ -159,8 +159,8 @@ def try_alone(
 ) -> StageFailure | None:
     """Run a stage on up to 20 documents, each alone; return a failure if it fails on all of them, None if one passes.
 
-    Tells a mistake in the stage from bad data within one attempt. The documents are spread over those that the stage
-    failed on together; a slow stage gets fewer. `from_end`: begin with the last one.
+    Separates a mistake in the stage from bad data within one attempt. The documents are spread over those that the
+    stage failed on together; a slow stage gets fewer. `from_end`: begin with the last one.
     """
     batches = [t.as_read for t in tasks if isinstance(t, DocumentBatch)]
     ends = np.cumsum([b.num_items for b in batches])
@@ -188,7 +188,7 @@ def try_alone(
 
 
 def narrow(tasks: Sequence[Task[Any]]) -> None:
-    """Tell origins between two stages which records are dropped, so that they are no longer parsed."""
+    """Report to origins between two stages which records are dropped, so that they are no longer parsed."""
     rows: dict[int, tuple[Origin, list[np.ndarray[Any, Any]]]] = {}
     for task in tasks:
         if not isinstance(task, DocumentBatch) or (lineage := task.lineage) is None:

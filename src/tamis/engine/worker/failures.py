@@ -1,7 +1,7 @@
 """Failures of units as reports: bad data, a stage's own error, or a process that has used up its resources.
 
-Memory, file descriptors and threads are told apart here (failures.py knows the exceptions); what becomes of the unit is
-decided in supervisor/retry_policy.py.
+Memory, file descriptors and threads are distinguished here (failures.py knows the exceptions); what becomes of the unit
+is decided in supervisor/retry_policy.py.
 """
 
 from __future__ import annotations

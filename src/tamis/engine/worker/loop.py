@@ -31,7 +31,7 @@ _IDLE_S = 0.05
 
 
 def work(channel: Channel, runner: UnitRunner) -> int:
-    """Run until told to stop, or until the supervisor is gone. Returns the exit status."""
+    """Run until asked to stop, or until the supervisor is gone. Returns the exit status."""
     spare.activate()
     channel.send(messages.Ready(os.getpid(), _vitals()))
     while (message := _next(channel)) is not None:

@@ -97,7 +97,7 @@ class UnitRunner:
     def __init__(self, job: Job, config: WorkerConfig, inline: bool = False) -> None:
         """Prepare for a job. `inline`: in the caller's process, to which exceptions of stages are passed on."""
         self.job, self.config, self._inline = job, config, inline
-        secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
+        secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may contain them
         self._ready: set[int] = set()
         self._passed: set[str] = set()  # labels of stages that have processed a document
         self._setup_s = 0.0  # of the unit that is being done

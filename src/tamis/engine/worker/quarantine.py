@@ -1,4 +1,4 @@
-"""Input that is no document, or that no stage survives: set aside with its place, the reason and its raw bytes."""
+"""Input that is no document, or that no stage survives, with its location, the reason and its raw bytes."""
 
 from __future__ import annotations
 

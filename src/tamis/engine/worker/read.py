@@ -68,7 +68,7 @@ class Contents:
 
 
 class TooLarge(Exception):
-    """The unit decodes to more than its bound; `report` tells the supervisor how to cut it."""
+    """The unit decodes to more than its bound; `report` says how the supervisor is to cut it."""
 
     def __init__(self, report: StreamTooLarge | RowsTooLarge) -> None:
         super().__init__("partition too large")
@@ -82,8 +82,8 @@ class ReadOptions:
     expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
-    record_index: RecordIndex | None = None  # what an earlier pass told of where records are
-    # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to
+    record_index: RecordIndex | None = None  # positions of records, by an earlier pass
+    # Reported of a large record before it is read, which may fail: how many records there are (-1: not known), where to
     # cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
 

@@ -1,7 +1,7 @@
 """Output of stages: `print` and logging in a worker, written to the run's log under the name of the stage.
 
-The run shows new lines of that log on the terminal (run/console.py). A worker writes to a file and waits for nobody: it
-neither blocks nor fails because of what it prints. Covers Python's own streams. What libraries and child processes
+The run shows new lines of that log on the terminal (run/console.py). A worker writes to a file and waits for no reader:
+it neither blocks nor fails because of what it prints. Covers Python's own streams. What libraries and child processes
 write to the descriptors goes to the log as it is.
 """
 

@@ -168,7 +168,7 @@ class StreamBlocks:
         self._start, self._writer = self._start + self._n_bytes, None
 
     def _end_at(self, fault: StreamFault) -> None:
-        """Hand out the whole records before a fault; what follows them is set aside."""
+        """Hand out the whole records before a fault; what follows them is quarantined."""
         raw = bytes(self._partial)
         if self._is_long and self._writer is not None:
             self._writer.close()

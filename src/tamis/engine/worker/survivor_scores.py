@@ -1,4 +1,4 @@
-"""Scores of the documents that stayed: they tell what a stricter limit would drop, without reading texts again.
+"""Scores of the documents that stayed: they show what a stricter limit would drop, without reading texts again.
 
 Collected while stages run, two bytes per document and rule (formats/scratch/score_file.py), and written next to the
 output of the unit (formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents

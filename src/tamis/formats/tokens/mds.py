@@ -79,7 +79,7 @@ class MdsShard:
         if int(ends[-1]) > _MAX_BYTES:
             raise UsageError("a shard of MDS holds 4 GiB at most; give a smaller shard_size")
         parts = [struct.pack("<I", len(self._samples)), ends.astype("<u4").tobytes(), config, *self._samples]
-        # In one step: the frame then tells its size, which readers ask for.
+        # In one step: the frame then has its size, which readers need.
         return bytes(find_codec("zst").new_encoder().compress(b"".join(parts), ZstdCompressor.FLUSH_FRAME))
 
 

@@ -3,7 +3,7 @@
 Candidates in order, as in the WHATWG Encoding standard: a byte order mark, the HTTP header, `<meta charset>` in the
 first 2 KiB, UTF-8, and what the bytes look like. The first that decodes the page without a fault is used: servers
 that declare a wrong charset are common. A page that is UTF-8 but for a few bytes (it was cut off) is decoded as such;
-if nothing else fits either, the first candidate decodes it. U+FFFD then stands for the bytes that do not fit, provided
+if nothing else fits either, the first candidate decodes it. U+FFFD then replaces the bytes that do not fit, provided
 that these are few. Labels are looked up in a list of the standard's encodings: names from pages never reach Python's
 codecs, some of which take quadratic time.
 """

@@ -225,7 +225,7 @@ def read_schema(path: str) -> pa.Schema:
 
 
 def first_documents(raw: BinaryIO, path: str, n_bytes: int, max_record_bytes: int) -> tuple[DecodedRecords, WarcScan]:
-    """Return the documents in about the first `n_bytes` of decoded records, and the scan, which tells how far it is."""
+    """Return the documents in about the first `n_bytes` of decoded records, and the scan, which knows its position."""
     scan = WarcScan(raw, path, max_record_bytes)
     frames: list[tuple[int, RecordFrame]] = []
     position = 0

@@ -80,7 +80,7 @@ class WarcFault:
     length: int
     reason: str
     is_cut: bool = False
-    """The file ends inside of a record: how much of it is missing cannot be told."""
+    """The file ends inside of a record: how much of it is missing is unknown."""
 
     def lost_bytes(self, file_bytes: int) -> int:
         """Return how much of a file of this size counts as not read.

@@ -21,7 +21,7 @@ from tamis.kernels.loading.native import Kernel, PythonKernel, name_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMPILING = tamis.kernels.compiling.level != ""
-# Wrappers that nobody calls are left out: they were half of the compile time.
+# Wrappers that are never called are left out: they were half of the compile time.
 _POLICY: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fold characters for comparison: the letters that each character stands for, as tables for kernels.
+"""Fold characters for comparison: the letters that each character is folded to, as tables for kernels.
 
 Case, accents, width and compatibility forms do not count (normal form KD of the case-folded character, without
 combining marks); letters, digits and the marks of other scripts do, everything else separates words. Invisible
@@ -45,7 +45,7 @@ _HALVES = _ranges(
     "2e80-2fff 3005-3007 3021-302f 3031-3035 3038-30ff 31a0-31ff 3400-4dbf 4e00-a4cf f900-faff 1aff0-1b2ff 20000-3ffff"
 )
 _QUARTERS = _ranges("e00-109f 1780-17ff 1950-19df 1a20-1aaf a9e0-a9ff aa60-aadf")
-# Blocks whose characters stand for themselves or for nothing: their normal forms are not asked for.
+# Blocks whose characters fold to themselves or to nothing: their normal forms are not needed.
 _IDEOGRAPHS = _ranges("3400-4dbf 4e00-9fff 20000-3ffff")
 _LAST_ASKED = 0x20000
 _SKIPPED = frozenset(code for first, end in (*_INVISIBLE, *_MARKS) for code in range(first, end))
@@ -59,7 +59,7 @@ class Folding(NamedTuple):
     letters: NDArray[np.uint32]
 
     def ascii(self) -> NDArray[np.uint8]:
-        """Return the letter that each ASCII character stands for, 0 for a separator."""
+        """Return the letter that each ASCII character folds to, 0 for a separator."""
         entries = self.entries[int(self.pages[0]) * 256 :][:128]
         return np.where(entries >> KIND_SHIFT & 3 == LETTER, entries & 127, 0).astype(np.uint8)
 
@@ -77,7 +77,7 @@ def _size(code: int) -> int:
 
 
 def letters_of(c: str) -> tuple[str, int]:
-    """Return the letters that a character stands for and their size; no letters for a separator.
+    """Return the letters that a character folds to and their size; no letters for a separator.
 
     >>> letters_of("É"), letters_of("ﬁ"), letters_of("-"), letters_of("漢")
     (('e', 0), ('fi', 0), ('', 0), ('漢', 1))

@@ -25,7 +25,7 @@ def entry_at(source, p, e, pages, entries):
 def next_letter(source, p, e, k, pages, entries, letters):
     """(letter, its size, whether a separator came before it, position, letters of its character that were read).
 
-    The letter is -1 at the end. To go on, pass position and number of letters as p and k.
+    The letter is -1 at the end. To continue, pass position and number of letters as p and k.
     """
     parted = False
     while p < e:

@@ -304,7 +304,7 @@ def _match_all(data, starts, ends, items, firsts, lasts, whole, pages_in, entrie
             b, size_b, parted_b, q2, k = next_letter(two, q, f, k, pages, entries, letters)
             tied = previous == WORD  # whether a letter of a word that follows here belongs to the same word
             if at(whole, i):
-                if b < 0:  # all of the item was met: the next letter of the text must not go on with its last word
+                if b < 0:  # all of the item was met: the next letter of the text must not continue its last word
                     if a < 0 or parted_a or size != WORD or not tied:
                         result = after
                     break

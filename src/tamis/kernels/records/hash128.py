@@ -199,7 +199,7 @@ def hash_fixed(values: Words, seed: int = 0) -> tuple[Words, Words]:
 
 
 def combine(hi: Words, lo: Words, hi2: Words, lo2: Words, salt: int = 0) -> tuple[Words, Words]:
-    """Return (hi, lo) of ordered pairs: row hashes over several columns. `salt` tells columns or purposes apart."""
+    """Return (hi, lo) of ordered pairs: row hashes over several columns. `salt` separates columns or purposes."""
     if not hi.size == lo.size == hi2.size == lo2.size:
         raise ValueError(f"combine: expected equal lengths, got {hi.size}, {lo.size}, {hi2.size} and {lo2.size}")
     out_hi, out_lo = _pair(hi.size)

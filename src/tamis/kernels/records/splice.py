@@ -1,6 +1,6 @@
 """Output lines from input records: bytes copied as they are, with small edits spliced in.
 
-Fields that nobody touched are never decoded, so they come out byte for byte. `assemble` sizes exactly, then copies;
+Fields that no stage changed are never decoded, so they come out byte for byte. `assemble` sizes exactly, then copies;
 `assemble_plain` has no edits and copies runs of neighbouring records at once. Memory: the output plus 8 bytes per row.
 """
 # Compiled functions carry their types in the signatures of the kernels.

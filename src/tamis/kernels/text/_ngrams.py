@@ -261,7 +261,7 @@ def joined(source, size, s, n_words, n_chars, wanted, work, text, fractions, bas
             copy_bytes(text, n_text, source, begin, n_bytes)
         n_text += n_bytes
     put(firsts, n_words, np.int32(n_text))
-    # Places whose first bytes occur elsewhere too, or whose shortest n-gram is too short to tell.
+    # Places whose first bytes occur elsewhere too, or whose shortest n-gram is too short to decide.
     least = 2
     while not wanted >> least & 1:
         least += 1

@@ -18,7 +18,7 @@ from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT, U64_OUT
 from tamis.kernels.records._json_escape import same_bytes
 
-# Places in `shape`, which tells kernels what a model is like.
+# Positions in `shape`, which describes a model to kernels.
 DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
 FNV_START, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 MIX = np.uint64(0x9E3779B97F4A7C15)

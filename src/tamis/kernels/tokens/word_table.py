@@ -146,7 +146,7 @@ class WordTable:
         self.n_words = self.end = 0
 
     def add(self, words: Sequence[bytes], ids: Sequence[Sequence[int]]) -> None:
-        """Add words that are not there yet (`ids_of` tells), each once."""
+        """Add words that are not there yet (see `ids_of`), each once."""
         if not words:
             return
         parts: list[bytes] = []

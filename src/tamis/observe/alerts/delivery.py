@@ -1,7 +1,7 @@
 """Alerts on their way to sinks: one thread, a bounded queue, retries that wait without holding up what comes after.
 
-The run hands an alert over and goes on; it never waits, except at its end, for a bounded time, so that the last alert
-(which may say why the run stopped) gets out. A failure is counted and told once per sink.
+The run queues an alert and continues; it never waits, except at its end, for a bounded time, so that the last alert
+(which may say why the run stopped) gets out. A failure is counted, and reported once per sink.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def backoff_s(n_tries: int) -> float:
 
 
 class Delivery:
-    """`complain` is told, once per sink, that an alert did not arrive.
+    """`complain` is called, once per sink, when an alert was not delivered.
 
     It is called in the delivering thread, or by `close`.
     """

@@ -1,8 +1,8 @@
 """The table of measures that alert rules compare, and their values from a sample of a run. No clock, no files.
 
-A sample tells of several things: the run, its stages, its GPUs, its leaks. `RunMeter.look` makes plain facts of each; a
-measure is one of these facts, or its share of another. What a sample lacks gives no reading, whatever else is in it: a
-measure never fails.
+A sample describes several things: the run, its stages, its GPUs, its leaks. `RunMeter.look` makes plain facts of each;
+a measure is one of these facts, or its share of another. What a sample lacks gives no reading, whatever else is in it:
+a measure never fails.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tamis.observe.alerts.wording import Amount
 
 WARNING, CRITICAL, RESOLVED = "warning", "critical", "resolved"
 LEVELS = (WARNING, CRITICAL)
-# What may be done about an alert, and how that is told.
+# What may be done about an alert, and the sentence for it.
 REMEDIES = {
     "shrink": "halving partitions",
     "recycle": "replacing the worker",
@@ -128,7 +128,7 @@ class _State:
     since_s: float = 0.0  # beyond the limit without a break, where `beyond`
     beyond: bool = False
     firing: bool = False
-    limit: AlertLimit | None = None  # that was told since it fires
+    limit: AlertLimit | None = None  # that was reported since it fires
     told_s: float = float("-inf")
     calm_s: float | None = None
     n_untold: int = 0

@@ -46,7 +46,7 @@ class AlertSink(Protocol):
         """Deliver `alert`, the JSON object of an alert (watch.py). Raises SinkError."""
 
     def abandon(self) -> None:
-        """Give up the delivery under way; called from another thread."""
+        """Abort the current delivery; called from another thread."""
         return
 
     def addresses(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _DASHES = ("", " d1", " d2")  # lines differ in more than colour
 
 @dataclass(frozen=True)
 class Line:
-    """Values at times (seconds since the run began), in their order. `area`: what lies below it is filled."""
+    """Values at times (seconds since the run began), in their order. `area`: the area below it is filled."""
 
     name: str
     points: Sequence[tuple[float, float]]

@@ -87,7 +87,7 @@ def _unexplained(points: Sequence[Total], known: Sequence[float]) -> list[Layer]
 def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
     """Draw memory over time. `points`: seconds since the start; the unexplained part of `used_bytes` is "other".
 
-    `live`: the run goes on, so a forecast says something. Nothing for a run without samples.
+    `live`: the run continues, so that a forecast makes sense. Nothing for a run without samples.
     """
     budget = number(budget_bytes)
     if not points or budget <= 0:

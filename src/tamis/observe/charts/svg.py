@@ -1,6 +1,6 @@
 """Elements of all charts: escaping, clean numbers, ticks, and a frame for values over time.
 
-A frame is as wide as its place: the curves lie in an inner chart that is stretched to the width, labels lie beside it
+A frame is as wide as its place: the curves are in an inner chart that is stretched to the width, labels are next to it
 and are not. So one and the same text fits a phone and a desktop, and no script is needed.
 """
 

@@ -3,7 +3,7 @@
 `tamis dashboard` and `tamis run --dashboard` start it.
 
 The token comes through the environment (TAMIS_DASHBOARD_TOKEN), since everybody on a machine can read command lines. A
-run that starts it has opened the socket already, and told its user where; otherwise the first line of stdout has the
+run that starts it has opened the socket already, and printed its address; otherwise the first line of stdout has the
 address.
 """
 
@@ -33,7 +33,7 @@ def main() -> int:
 
     if asked.parent:
         with contextlib.suppress(OSError):
-            os.nice(10)  # beside a run: it takes what the workers leave
+            os.nice(10)  # during a run: it takes what the workers leave
     # http.client, which http.server imports, would load the TLS library (4 MB) for clients that are not used here.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
     from tamis.observe.dashboard.server import Server, serve

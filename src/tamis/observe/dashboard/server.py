@@ -41,7 +41,7 @@ _IDLE_S = 30.0  # between two requests of a connection
 _HOLD_S = 10.0  # the longest that a page waits for an answer
 _LOOK_S = 0.25  # how often a waiting page looks whether something has changed; the watcher bounds what that costs
 _RECENT_S = 1.5  # who asked so lately will ask again
-_LAST_LOOK_S = 2.0  # how long a dashboard that is told to end waits for its pages to see the end of the run
+_LAST_LOOK_S = 2.0  # how long a dashboard that is asked to end waits for its pages to see the end of the run
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -184,7 +184,7 @@ class Server(socketserver.ThreadingTCPServer):
                 self._nudge()
 
     def until_the_end(self) -> None:
-        """Return when the parent has gone, or when the server was told to end and the pages know."""
+        """Return when the parent has gone, or when the server was asked to end and the pages know."""
         while not (self.parent and os.getppid() != self.parent):
             self.connections.end_overdue(time.monotonic())
             if self._ending_s:

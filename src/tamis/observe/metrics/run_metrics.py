@@ -140,7 +140,7 @@ _TOTALS: Table = (
         {"supervisor": "supervisor_bytes", "server": "server_bytes"},
     ),
     ("tamis_processes", "Processes of the run.", "", {"": "n_processes"}),
-    ("tamis_left_bytes", "Input that is still to be done, as it lies on disk.", "", {"": "left_bytes"}),
+    ("tamis_left_bytes", "Input that is still to be done, in bytes on disk.", "", {"": "left_bytes"}),
     ("tamis_queue_bytes", "Blocks between processes.", "", {"": "queue_bytes"}),
     ("tamis_scratch_bytes", "Temporary files and files not yet committed.", "", {"": "scratch_bytes"}),
     ("tamis_disk_free_bytes", "Free space where output and scratch lie, the lesser.", "", {"": "disk_free_bytes"}),
@@ -211,7 +211,7 @@ _PARTITIONS: Table = (
         "state",
         {s: f"n_{s}" for s in _STATES},
     ),
-    ("tamis_input_bytes", "Input as it lies on disk, by what has become of it.", "state", {s: s for s in _STATES}),
+    ("tamis_input_bytes", "Input in bytes on disk, by its state.", "state", {s: s for s in _STATES}),
     ("tamis_splits", "How often a partition was cut in two because it did not fit.", "", {"": "split"}),
 )
 _GPUS: Table = (

@@ -36,7 +36,7 @@ def marked(value: str, marks: Iterable[tuple[int, int]]) -> str:
 
 
 def whole(excerpt: Excerpt) -> str:
-    """Return an excerpt, with an ellipsis where the text goes on."""
+    """Return an excerpt, with an ellipsis where the text continues."""
     before = "… " if excerpt.start else ""
     after = " …" if excerpt.start + len(excerpt.text) < excerpt.n_chars else ""
     return before + marked(excerpt.text, excerpt.marks or _redactions(excerpt.text)) + after

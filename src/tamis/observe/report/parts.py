@@ -1,4 +1,4 @@
-"""The parts of the page that are tables. Each gives "" where there is nothing to tell."""
+"""The parts of the page that are tables. Each gives "" where there is nothing to show."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def documents(facts: Facts) -> str:
         rows.append(['<span class="dim">quarantined while writing</span>', "", "", _n(ledger.unwritten.n), ""])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
     notes = (
-        f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input '
+        f'<p class="dim">{ledger.n_blank_lines:,} blank lines skipped; {ledger.n_bad_ranges:,} stretches of input '
         f"could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>"
     )
     if ledger.skipped:
@@ -75,7 +75,7 @@ def skipped_files(facts: Facts) -> str:
     for entry in facts.skipped_files[:_MAX_ROWS]:
         examples = "".join(f"<p><code>{text(name, _NAME)}</code></p>" for name in entry.examples[:3])
         rows.append([text(entry.reason, _NAME), _n(entry.n), examples])
-    return "<h3>Passed over, not read</h3>" + table(["reason", "found", "for example"], rows, (1,)) if rows else ""
+    return "<h3>Skipped, not read</h3>" + table(["reason", "found", "for example"], rows, (1,)) if rows else ""
 
 
 def other_scores(facts: Facts) -> str:

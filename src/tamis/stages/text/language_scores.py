@@ -69,7 +69,7 @@ def threshold_of(classes: list[int]) -> float:
 def read_thresholds(table: Mapping[str, Any] | str, who: str) -> dict[str, float]:
     """Return a table of thresholds by language: a mapping, or a file of YAML or JSON with one.
 
-    "default" stands for all languages that it does not name; without it they have none, and go.
+    "default" covers all languages that it does not name; without it they have none, and go.
     """
     if isinstance(table, (str, os.PathLike)):
         table = _read(os.fspath(table), who)

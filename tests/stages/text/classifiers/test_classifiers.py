@@ -170,7 +170,7 @@ def test_aegis_answers_are_those_of_the_model_with_its_adapter(folders: dict[str
     assert open_folder(folders[kind]).n_bytes > 0
 
 
-def test_the_data_guard_looks_at_the_last_token_whatever_lies_beside_it(folders: dict[str, Path]) -> None:
+def test_the_data_guard_looks_at_the_last_token_whatever_lies_next_to_it(folders: dict[str, Path]) -> None:
     paths = {
         "aegis_variant": str(folders["adapter"]),
         "base_model": str(folders["llama"]),
@@ -424,7 +424,7 @@ def test_weights_in_parts_are_loaded(tmp_path: Path, folders: dict[str, Path]) -
         ClassifierModelStage(str(folder)).setup_on_node()
 
 
-def test_weights_that_were_cut_off_are_told_apart(tmp_path: Path, folders: dict[str, Path]) -> None:
+def test_weights_that_were_cut_off_are_distinguished(tmp_path: Path, folders: dict[str, Path]) -> None:
     whole = (folders["headed"] / "model.safetensors").read_bytes()
     folder = damaged(tmp_path / "cut", folders["headed"], model__safetensors=whole[:-1000])
     with pytest.raises(UsageError, match=r"model.safetensors is damaged"):
@@ -633,7 +633,7 @@ def test_without_the_extra_the_install_command_is_named(
         ({"max_chars": 0}, "max_chars: expected a whole number"),
     ],
 )
-def test_wrong_parameters_are_told_at_once(settings: dict[str, Any], words: str) -> None:
+def test_wrong_parameters_are_reported_at_once(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         classifiers.QualityClassifier(**settings)
 

@@ -33,7 +33,7 @@ def policy(**changes: Any) -> FetchPolicy:
     return FetchPolicy(**{"sleep": Sleeps(), "timeout_s": 10.0, **changes})
 
 
-def test_a_file_comes_whole_and_leaves_nothing_beside_it(web: Loopback, tmp_path: Path) -> None:
+def test_a_file_comes_whole_and_leaves_nothing_next_to_it(web: Loopback, tmp_path: Path) -> None:
     web.files["/a"] = DATA
     assert fetch_file(f"{web.url}/a", str(tmp_path / "a.part"), policy()) == len(DATA)
     assert [p.name for p in tmp_path.iterdir()] == ["a.part"]
@@ -61,7 +61,7 @@ def test_progress_starts_the_count_of_attempts_again(web: Loopback, tmp_path: Pa
     assert (tmp_path / "a").read_bytes() == DATA
 
 
-def test_the_next_call_goes_on_where_the_last_one_gave_up(web: Loopback, tmp_path: Path) -> None:
+def test_the_next_call_continues_where_the_last_one_gave_up(web: Loopback, tmp_path: Path) -> None:
     web.files["/a"] = DATA
     web.faults["/a"] = ["cut 1000", "hang up", "hang up"]
     with pytest.raises(DownloadError, match=r"/a: .*run it again") as caught:
@@ -73,7 +73,7 @@ def test_the_next_call_goes_on_where_the_last_one_gave_up(web: Loopback, tmp_pat
     assert web.requests[-1].range == "bytes=1000-"
 
 
-def test_parts_of_two_versions_are_never_put_together(web: Loopback, tmp_path: Path) -> None:
+def test_parts_of_two_versions_are_never_joined(web: Loopback, tmp_path: Path) -> None:
     web.files["/a"] = DATA
     web.faults["/a"] = ["cut 1000"]
     with pytest.raises(DownloadError):
@@ -198,14 +198,14 @@ def test_links_that_others_made_are_not_followed(web: Loopback, tmp_path: Path) 
     assert (tmp_path / "x").read_bytes() == DATA
 
 
-def test_a_range_beyond_the_end_is_told(web: Loopback) -> None:
+def test_a_range_beyond_the_end_is_reported(web: Loopback) -> None:
     web.files["/a"] = DATA
     with pytest.raises(DownloadError, match=r"416|bytes came"):
         fetch_range(f"{web.url}/a", len(DATA), 10, policy(n_attempts=2))
     assert len(web.requests) == 1
 
 
-def test_a_range_that_nobody_asked_for_is_not_taken(web: Loopback) -> None:
+def test_a_range_that_was_not_requested_is_not_taken(web: Loopback) -> None:
     web.files["/a"] = DATA
     web.faults["/a"] = ["shift"]
     assert fetch_range(f"{web.url}/a", 5, 10, policy()) == DATA[5:15]

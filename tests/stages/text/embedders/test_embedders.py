@@ -286,7 +286,7 @@ def test_parameters_are_checked_at_once(tmp_path: Path) -> None:
     assert len({s.resources for s in [*passes.before, passes.keys[0][0]]}) == 1
 
 
-def test_duplicates_that_are_only_found_are_told_by_ids_as_for_embeddings(tmp_path: Path) -> None:
+def test_duplicates_that_are_only_found_are_reported_by_ids_as_for_embeddings(tmp_path: Path) -> None:
     found = TextSemanticInOneCall(str(tmp_path), str(tmp_path / "out"), perform_removal=False, id_field="doc")
     ids = found.ids()
     assert (ids.folder, ids.id_field, ids.column, ids.is_asked) == (str(tmp_path / "out/duplicates"), "doc", "id", True)

@@ -114,7 +114,7 @@ def test_the_same_texts_give_the_same_bytes_and_other_seeds_others() -> None:
     assert made != train_classifier(column(texts), labels, TrainingOptions(dim=4, epochs=2, buckets=100, seed=2))
 
 
-def test_what_it_learned_is_told_of_texts_it_has_not_seen(tmp_path: Path) -> None:
+def test_what_it_learned_is_reported_of_texts_it_has_not_seen(tmp_path: Path) -> None:
     losses: list[float] = []
     made = train_classifier(
         column(labelled(600)[0]), labelled(600)[1], TrainingOptions(buckets=2000), lambda _, loss: losses.append(loss)

@@ -21,7 +21,7 @@ def batch(raw: bytes) -> DocumentBatch:
     return DocumentBatch.over(block, np.arange(block.n_rows))
 
 
-def test_missing_null_other_values_and_texts_without_letters_are_told_apart() -> None:
+def test_missing_null_other_values_and_texts_without_letters_are_distinguished() -> None:
     documents = batch(
         b'{"text": "a"}\n{"n": 1}\n{"text": null}\n{"text": 5}\n{"text": ["b"]}\n{"text": "--"}\n{"text": '
         b'"\\u00e9"}\n{"text": ""}\n'

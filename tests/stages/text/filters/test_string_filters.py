@@ -206,7 +206,7 @@ def test_a_score_at_the_limit_is_kept(one: Any, keeps: list[float], drops: list[
     assert one.keep_scores(np.array(keeps + drops)).tolist() == expected
 
 
-def test_the_count_of_common_words_stops_at_the_limit_or_goes_on() -> None:
+def test_the_count_of_common_words_stops_at_the_limit_or_continues() -> None:
     assert CommonEnglishWordsFilter().score_document("the the the The") == 2
     assert CommonEnglishWordsFilter(stop_at_false=False).score_document("the the the The") == 3
 

@@ -57,7 +57,7 @@ def test_a_failed_allocation_is_no_fault_of_the_files(tmp_path: Path, monkeypatc
         assert is_memory_failure(found.value)
 
 
-def test_damaged_files_are_told_in_our_words(tmp_path: Path) -> None:
+def test_damaged_files_are_reported_in_our_words(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UsageError, match=r"a chat model: .* cannot be loaded"):

@@ -227,7 +227,7 @@ class BusyHost(Card):
 
 @pytest.mark.parametrize("gaps", [1.0, 0.85])
 @pytest.mark.parametrize("fits", [0.3, 0.42, 0.5, 0.62, 0.8, 0.97])  # of the first batch
-def test_a_card_that_tells_what_a_batch_took_is_soon_as_full_as_it_can_be(fits: float, gaps: float) -> None:
+def test_a_card_that_reports_what_a_batch_took_is_soon_as_full_as_it_can_be(fits: float, gaps: float) -> None:
     own, shape = [512] * 30_000 + [300] * 10_000, Shape(32_768, 256, 32, fixed=True)
     card = BusyHost(32_768 * fits, 0.0, True, gaps)
     assert len(list(run_batches(list(own), card.run, Allowance(shape), card))) > 500
@@ -303,7 +303,7 @@ def test_libraries_below_torch_say_in_words_that_a_device_is_full() -> None:
         assert not is_device_full(exc)
 
 
-def test_a_text_that_was_cut_is_not_told_to_be_cut() -> None:
+def test_a_text_that_was_cut_is_not_reported_to_be_cut() -> None:
     device = FakeDevice(10)
     with pytest.raises(DeviceMemory, match="max_seq_length, --gpu-overflow cut, or a device"):
         list(run_batches([20], device.run, Allowance(Shape(64, 8)), device))

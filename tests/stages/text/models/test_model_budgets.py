@@ -24,7 +24,7 @@ BUDGETS_MB = (300, 700)
 REFUSED = re.compile(r"a memory budget of .* is too small: .* the smallest that (may work|works here) is \d+MB")
 
 
-def test_what_a_tokenizer_takes_is_told_by_its_files(tmp_path: Path) -> None:
+def test_what_a_tokenizer_takes_is_reported_by_its_files(tmp_path: Path) -> None:
     stage = TokenizerStage(str(tmp_path))
     assert stage.least_bytes() == 0
     (tmp_path / "vocab.txt").write_bytes(b"x" * 100)

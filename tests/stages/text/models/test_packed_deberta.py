@@ -149,7 +149,7 @@ def test_models_of_another_kind_are_refused_with_the_reason(changed: dict[str, A
     assert "'bert'" in why_not(SimpleNamespace(model_type="bert"))
 
 
-def test_without_a_cuda_device_the_plain_way_is_taken_and_the_reason_told(model: Any) -> None:
+def test_without_a_cuda_device_the_plain_way_is_taken_and_the_reason_reported(model: Any) -> None:
     assert PackedDeberta(model, "cpu", torch.float32, 10).not_fused == "it needs a CUDA device"
 
 

@@ -60,7 +60,7 @@ def test_the_last_states_are_those_of_transformers(n_key_heads: int, head: list[
     assert torch.allclose(alone, made[2], atol=1e-5)
 
 
-def test_answers_go_on_as_in_transformers_for_more_tokens_than_there_was_room_for() -> None:
+def test_answers_continue_as_in_transformers_for_more_tokens_than_there_was_room_for() -> None:
     own = model()
     packed, texts = PackedLlama(own, HEAD), some_texts()
     reading = packed.read(texts, answers=True)

@@ -169,7 +169,7 @@ def test_a_document_lies_where_its_first_segment_lay() -> None:
     assert (book.into.n, book.out.n, book.consumed.n, book.derived.n) == (4, 1, 3, 1)
 
 
-def test_joined_texts_beside_values_that_are_none() -> None:
+def test_joined_texts_next_to_values_that_are_none() -> None:
     numbers = pa.table({"id": [1, 2], "segment_id": [0, 0], "text": pa.array([None, 7], pa.int64()), "len": ["3", "x"]})
     texts = pa.table({"id": [1], "segment_id": [1], "text": ["a"]})
     made = DocumentJoiner("-").process_batch([DocumentBatch("x", numbers), DocumentBatch("x", texts)])
@@ -179,7 +179,7 @@ def test_joined_texts_beside_values_that_are_none() -> None:
     ]
 
 
-def test_a_length_beside_values_that_are_no_numbers() -> None:
+def test_a_length_next_to_values_that_are_no_numbers() -> None:
     lines = [b'{"id":1,"segment_id":%d,"text":"a","len":1}' % i for i in range(2)]
     limit = {"max_length": 7, "length_field": "len"}
     written, _ = join(*lines, b'{"id":2,"segment_id":0,"text":"b","len":"?"}', **limit)

@@ -213,7 +213,7 @@ def _append(path: str, to: str) -> None:
 def remove_orphans(staged: str, output: str, quarantine: str, committed: Callable[[], Container[str]]) -> int:
     """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went.
 
-    `committed` tells the names of committed files; it is asked only after a crash, as it reads the whole log.
+    `committed` returns the names of committed files; it is called only after a crash, as it reads the whole log.
     """
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}

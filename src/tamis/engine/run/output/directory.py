@@ -5,7 +5,7 @@ commit.log      what is done (commit_log.py)
 lock            held while a run works here
 staged/         files being written          scratch/   blocks between processes
 scratch.json    where the blocks are, if elsewhere (--scratch): in another folder, in a bucket
-quarantine/     input set aside, with reasons
+quarantine/     input that could not be processed, with reasons
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
 run.json        the whole run, all passes and sessions (engine/run_record.py)

@@ -107,7 +107,7 @@ class AegisModelStage(ModelStage):
         self.label_field, self.score_field = label_field, score_field
         self.add_instruction_data_guard, self.guard_model = add_instruction_data_guard, guard_model
         # Of the prompts that were made: what all of them begin with is read once. No parameter of this stage: runs that
-        # were begun without it go on.
+        # were begun without it resume.
         self._policy = policy
         self._ends: tuple[list[int], list[int]] = ([], [])
 

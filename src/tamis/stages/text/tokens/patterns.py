@@ -62,7 +62,7 @@ PATTERNS = {
 PIECES = Pattern("SentencePiece", 3)  # no expression
 DIGITS_AND_GPT2 = Pattern("digits apart, GPT-2", 0, 0, 1, digits_apart=True)
 
-# Files of tiktoken have no expression: their names tell it, and their special tokens.
+# Files of tiktoken have no expression: both follow from their names, as do their special tokens.
 _END = "<|endoftext|>"
 TIKTOKEN_FILES: dict[str, tuple[str, dict[str, int]]] = {
     "r50k_base": (TIKTOKEN_GPT2, {_END: 50256}),

@@ -91,7 +91,7 @@ class _OpenElements:
 
 
 def _pass_tag(source: str, tag: re.Match[str], elements: _OpenElements) -> int:
-    """Open or close the element of a tag; return where text goes on, which is after the contents of a script."""
+    """Open or close the element of a tag; return where text continues, which is after the contents of a script."""
     attributes = _ATTRIBUTES.match(source, tag.end())
     assert attributes is not None  # it matches up to the end of the source, if nothing closes the tag
     end, name = attributes.end(), tag[1].lower()

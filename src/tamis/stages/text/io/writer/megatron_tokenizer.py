@@ -117,7 +117,7 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not self._is_compared:
             self._is_compared = True
             own = getattr(self.tokenizer, "backend_tokenizer", None)
-            # Special tokens in texts are read as text if the tokenizer was told to split them.
+            # Special tokens in texts are read as text if the tokenizer is set to split them.
             is_plain = not getattr(self.tokenizer, "split_special_tokens", False)
             if own is not None and is_plain and type(self.tokenizer).__module__.startswith("transformers."):
                 from tamis.stages.text.tokens.tokenizer import kernel_of
