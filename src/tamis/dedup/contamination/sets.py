@@ -66,27 +66,28 @@ def evaluation_sets(against: Any, fields: Sequence[str] = ()) -> list[Evaluation
             f"[question, choices]}}], got {against!r}"
         )
     usual = _checked_fields(fields)
-    sets: list[EvaluationSet] = []
-    for entry in entries:
-        about = dict(entry) if isinstance(entry, Mapping) else {"path": entry}
-        unknown = sorted(set(about) - {"path", "name", "fields"})
-        path = about.get("path")
-        if unknown or not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise UsageError(f"against: an evaluation set has a path, and may have name and fields; got {entry!r}")
-        root = os.path.abspath(os.path.expanduser(os.fspath(path)))
-        if not os.path.exists(root):
-            raise UsageError(f"against: there is no {os.fspath(path)}; give the file or folder of an evaluation set")
-        own = _checked_fields(about.get("fields") or ()) or usual
-        name = about.get("name")
-        if name is not None and (not isinstance(name, str) or not name):
-            raise UsageError(f"against: the name of an evaluation set must be text, got {name!r}")
-        parts = [root] if name is not None else _sets_below(root)
-        sets += [EvaluationSet(part, name or _name_of(part), own) for part in parts]
+    sets = [each for entry in entries for each in _sets_of(entry, usual)]
     names = [s.name for s in sets]
     if len(set(names)) < len(names):
         twice = max(names, key=names.count)
         raise UsageError(f"against: two evaluation sets are called {twice!r}; give each a name")
     return sets
+
+
+def _sets_of(entry: Any, usual_fields: list[str]) -> list[EvaluationSet]:
+    """Parse one entry: several sets if it is a folder of sets without a name."""
+    about = dict(entry) if isinstance(entry, Mapping) else {"path": entry}
+    path, name = about.get("path"), about.get("name")
+    if set(about) - {"path", "name", "fields"} or not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise UsageError(f"against: an evaluation set has a path, and may have name and fields; got {entry!r}")
+    root = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    if not os.path.exists(root):
+        raise UsageError(f"against: there is no {os.fspath(path)}; give the file or folder of an evaluation set")
+    fields = _checked_fields(about.get("fields") or ()) or usual_fields
+    if name is not None and (not isinstance(name, str) or not name):
+        raise UsageError(f"against: the name of an evaluation set must be text, got {name!r}")
+    parts = [root] if name is not None else _sets_below(root)
+    return [EvaluationSet(part, name or _name_of(part), fields) for part in parts]
 
 
 def _checked_fields(fields: Any) -> list[str]:

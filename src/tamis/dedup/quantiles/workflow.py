@@ -173,17 +173,8 @@ class MixWorkflow:
         self.fields = [self.by] if isinstance(self.by, str) else list(self.by)
         if not self.fields or not all(isinstance(f, str) and f for f in self.fields):
             raise UsageError(f"{who}: by must be the name of a field, or several, got {self.by!r}")
-        rules = {
-            "epochs": self.epochs is not None,
-            "shares": self.shares is not None,
-            "curve": self.curve is not None,
-            "temperature": self.temperature is not None,
-            "unimax": self.unimax,
-        }
-        if sum(rules.values()) != 1:
-            raise UsageError(f"{who}: give one of {', '.join(rules)}; got {[r for r, is_on in rules.items() if is_on]}")
         target = None if self.target is None else parse_tokens(self.target, f"{who}: target")
-        if target is None and not (rules["epochs"] or rules["curve"]):
+        if self._chosen_rule(who) not in ("epochs", "curve") and target is None:
             raise UsageError(f"{who}: give a target, in tokens (1_000_000, 20M, 9B)")
         if not is_number(self.max_epochs) or not 0 < self.max_epochs <= MOST_EPOCHS:
             raise UsageError(f"{who}: max_epochs must be above 0, at most {MOST_EPOCHS}, got {self.max_epochs!r}")
@@ -201,6 +192,20 @@ class MixWorkflow:
             target,
             float(self.max_epochs),
         )
+
+    def _chosen_rule(self, who: str) -> str:
+        """Return the name of the parameter that says how groups are weighed; UsageError unless exactly one does."""
+        rules = {
+            "epochs": self.epochs is not None,
+            "shares": self.shares is not None,
+            "curve": self.curve is not None,
+            "temperature": self.temperature is not None,
+            "unimax": self.unimax,
+        }
+        chosen = [name for name, is_given in rules.items() if is_given]
+        if len(chosen) != 1:
+            raise UsageError(f"{who}: give one of {', '.join(rules)}; got {chosen}")
+        return chosen[0]
 
     def _curve(self, who: str) -> list[float]:
         if self.curve is None:
