@@ -96,6 +96,9 @@ class BaseExecutor:
             "or run with LocalExecutor"
         )
 
+    def close(self) -> None:
+        """Release what runs of this executor share, such as a cluster; nothing here."""
+
     def execute(
         self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None
     ) -> list[Task[Any]]:
