@@ -43,7 +43,7 @@ Array = np.ndarray[Any, Any]
 
 
 def pack(folder: str, task: PackTask) -> None:
-    """Write the files of the output anew into a folder, and the list of them."""
+    """Write the repacked files of the output, and their list, into a folder."""
     target = os.path.join(folder, "packed")
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)

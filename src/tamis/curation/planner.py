@@ -63,7 +63,7 @@ class DecisionGroup:
 class PlannedPass:
     """One pass over the input.
 
-    `runs`: steps done for the first time; `remembers`: from tables; `redoes`: done again.
+    `runs`: steps done for the first time; `remembers`: replayed from tables; `redoes`: done again.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The seat belts of a deduplication: warnings about its summary, and the share of a source that it may remove."""
+"""Safety checks of a deduplication: warnings about its summary, and a limit on what a source may lose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_GO = 0.9
 
 
 def alarms(summary: Summary, counted: str = "documents") -> list[str]:
-    """Return warnings about what the user of a deduplication should look at twice; nothing is stopped by these.
+    """Return warnings about a suspicious summary; they stop nothing.
 
     `counted`: what duplicates are (documents; bytes; lines or paragraphs, of which those long enough to count are all
     there are).

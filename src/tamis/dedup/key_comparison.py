@@ -103,7 +103,7 @@ class KeyComparison:
                 if workflow.passes.step is not None and not i:
                     steps = [*workflow.passes.step.first_steps, *steps]
                 workflow.measure_scratch()
-                results = self._look_at_ranges(workflow, steps, i, first, files, bands)
+                results = self._search_ranges(workflow, steps, i, first, files, bands)
                 if results is not None:
                     steps = [
                         replace(step, ranges=results) if isinstance(step, DecideEqual | LinkBands) else step
@@ -126,10 +126,10 @@ class KeyComparison:
             steps += [FindCandidates()] if self._needs_texts(workflow) else [FindCandidates(), decision]
         return steps
 
-    def _look_at_ranges(
+    def _search_ranges(
         self, workflow: Workflow, steps: list[SolverStep], i: int, first: list[str], paths: list[str], bands: list[int]
     ) -> RangeResults | None:
-        """Have ranges of keys looked at by all workers of a cluster, where one process would be the bottleneck."""
+        """Search ranges of keys with all workers of a cluster, where one process would be the bottleneck."""
         state, settings, runner = workflow.work.state, workflow.settings, workflow.runner
         n = (state.first_pass.read() or FirstPass()).n_records
         is_by_key = any(isinstance(step, DecideEqual | LinkBands) for step in steps)
@@ -138,7 +138,7 @@ class KeyComparison:
         pins = state.index_pins.read()
         if pins is not None and pins.pins:  # documents of an index are numbered with the new ones, in one process
             return None
-        # As it was at first: a run resumed with other workers looks at the ranges that remain, not at others.
+        # As at first: a run that resumes with other workers searches the ranges that remain, not others.
         room = state.range_room.read() or RangeRoom(ranges.worker_room(settings.budget_bytes(), settings.n_workers()))
         state.range_room.write(room)
         spreading = RangePasses(workflow.passes.name, workflow.work.path, n, room.room_bytes, runner.execute)

@@ -119,7 +119,7 @@ def _handler(kind: type[SolverStep]) -> Handler:
 
 
 def summarize(records: Records, decisions: DecisionFiles, n_files: int) -> Summary:
-    """Return the counts for the report and the seat belts."""
+    """Return the counts for the report and the safety checks."""
     total, removed = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     sizes = np.zeros(0, np.int64)  # how many groups there are of each size, up to a bound
     n_without_text = removed_bytes = largest = 0

@@ -364,7 +364,7 @@ class Workflow:
         step = AppendToIndex(p.index, p.index_kind, p.index_parameters, p.identity.get("input"), p.output)
         self.solver.solve([step], records)
 
-    # -- seat belts ---------------------------------------------------------------------------------------------------
+    # -- safety checks ------------------------------------------------------------------------------------------------
     def _check_loss(self, summary: Summary) -> None:
         """Stop before anything is removed when a whole source is about to be lost."""
         if self._host is not None:

@@ -30,7 +30,7 @@ VERSION = 1
 class Experience:
     """By the key of its profile.
 
-    `kind`: which source. `prediction`: of the run in hand, as prediction.json holds it.
+    `kind`: which source. `prediction`: of the current run, as prediction.json holds it.
     """
 
     def __init__(self, key: str) -> None:

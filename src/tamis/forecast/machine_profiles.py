@@ -34,7 +34,7 @@ _NAME = re.compile(r"([0-9a-f]{12})-(" + _KEY.pattern + r")\.json")
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile with what is inside.
+    """One profile and its contents.
 
     `facts`: what kind of machine it was learned on. `damage`: why nothing could be read of it.
     """

@@ -158,7 +158,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Conditions:
-    """A run as it is asked for. Sizes in bytes."""
+    """The conditions of a run: input, budget and workers. Sizes in bytes."""
 
     budget_bytes: int
     n_workers: int
@@ -210,7 +210,7 @@ _FLOOR = 1_000_000.0  # bytes: less than this is as good as nothing; keeps ratio
 
 
 class Reaches(Protocol):
-    """How far figures are from their centres (ranges.py)."""
+    """Distances of figures from their centres (ranges.py)."""
 
     def reach(self, figure: str, kind: str) -> tuple[float, float, float]: ...
 

@@ -56,7 +56,7 @@ SHIPPED[COMMAND] = SHIPPED[SECONDS]
 
 @dataclass
 class Ranges:
-    """What this machine's runs showed.
+    """Deviations of earlier predictions on this machine.
 
     `off`: figure -> kind of forecast -> spreads from the centre, oldest first; `held`: the same, whether the range that
     was given held.

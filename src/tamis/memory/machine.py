@@ -23,7 +23,7 @@ from tamis.memory.meter import Reading, read_text
 class MachineSample:
     """One look at the machine, named as the run database does.
 
-    StallShares is the share of the last 10 s, in percent, in which some (or all) tasks waited for memory.
+    `psi_some`, `psi_full`: percent of the last 10 s in which some (or all) tasks waited for memory.
     """
 
     machine_used_bytes: int | None = None

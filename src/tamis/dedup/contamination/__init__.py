@@ -1,1 +1,1 @@
-"""Decontamination: what a corpus shares with evaluation sets, so that models are not tested on what they read."""
+"""Decontamination: remove from a corpus what it shares with evaluation sets."""

@@ -248,7 +248,7 @@ class EvaluationIndex:
 class _OpenArray:
     """A stored array whose file stays open, also in forked workers: a table is read some hundred times for a megabyte.
 
-    `kind`: of its values, if not as they are stored.
+    `kind`: the type of its values, if other than the stored one.
     """
 
     def __init__(self, stored: StoredArray, kind: Any = None) -> None:
@@ -270,7 +270,7 @@ class _OpenArray:
         return np.frombuffer(data, self.kind)
 
     def read_ranges(self, firsts: Array, ends: Array) -> tuple[Array, NDArray[np.int64]]:
-        """Return (values, their indexes) of ascending ranges, ascending; near ones are read with what is between."""
+        """Return (values, indexes) of ascending ranges; close ranges are read at once, with the gap between them."""
         if not len(firsts):
             return np.empty(0, self.kind), np.empty(0, np.int64)
         far = np.flatnonzero(firsts[1:] - np.maximum.accumulate(ends)[:-1] > _NEAR_BYTES // self.kind.itemsize) + 1

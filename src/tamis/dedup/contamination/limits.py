@@ -18,7 +18,7 @@ LEAST_COMMON = 100
 
 @dataclass(frozen=True)
 class Common:
-    """N-grams that more documents hold than this do not count: a number, or else a share; neither: all count."""
+    """N-grams in more documents than this number (or share) are common and do not count; neither: all count."""
 
     n_documents: int | None = None
     share: float | None = None
@@ -36,7 +36,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Limits:
-    """`min_words`: of the longest run, no less than those of an n-gram; `min_share`: of the n-grams of the item."""
+    """`min_words`: least length of the longest run; `min_share`: least share of the n-grams of the item."""
 
     min_words: int = 13
     min_share: float = 0.0

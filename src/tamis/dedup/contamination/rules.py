@@ -43,7 +43,7 @@ class Overlap:
 
 
 class Postings:
-    """The items of n-grams, remembered; of one index."""
+    """A cache of the items of n-grams, for one index."""
 
     def __init__(self, index: EvaluationIndex) -> None:
         self._index = index

@@ -74,7 +74,7 @@ def _decide(step: DecideContamination, run: SolverRun) -> Summary:
     if resolve(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(run.task.duplicates, exist_ok=True)
-    found = _Found(index, len(paths))
+    found = _DecisionCounts(index, len(paths))
     table = PositionTable(folder, COLUMNS)
     with NpyWriter(os.path.join(resolve(folder), "excepted.npy"), "<i8") as out:
         out.append(excepted)
@@ -115,8 +115,8 @@ def _range_size(n_ngrams: int, room_bytes: int) -> int:
 
 
 # -- documents --------------------------------------------------------------------------------------------------------
-class _Found:
-    """Counts of what was decided."""
+class _DecisionCounts:
+    """Counts for the summary of the decision."""
 
     def __init__(self, index: EvaluationIndex, n_files: int) -> None:
         self._index = index
@@ -164,7 +164,7 @@ def _judge_all(
     excepted: Array,
     table: PositionTable,
     overlaps: _OverlapTable,
-    found: _Found,
+    found: _DecisionCounts,
     run: SolverRun,
 ) -> None:
     postings, n_spans, done = Postings(index), 0, 0

@@ -1,4 +1,4 @@
-"""Decontamination: what a corpus shares with evaluation sets, found and removed in one call."""
+"""Decontamination: find what a corpus shares with evaluation sets and remove it, in one call."""
 
 from __future__ import annotations
 

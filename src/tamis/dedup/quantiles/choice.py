@@ -48,7 +48,7 @@ class ScoreChoice:
 
 @dataclass(frozen=True)
 class TopLimit:
-    """The most weight that is kept: a share of all, or so much."""
+    """The most weight that is kept: a share of all, or an amount."""
 
     fraction: float | None = None
     amount: int | None = None

@@ -1,4 +1,4 @@
-"""Solve a mix: how often the documents of each group are written to reach a target of tokens. Pure.
+"""Solve for the number of times that the documents of each group are written to reach a target of tokens. Pure.
 
 Weights of groups become epochs: how often all documents of a group are written, 0 to `max_epochs`. An epoch of 2.3 is
 two copies of each document and a third one of documents with 30 % of the tokens.
@@ -17,7 +17,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class MixRule:
-    """The rule of a mix; one of the first five.
+    """The rule of a mix: one of the first five fields says how groups are weighed.
 
     `epochs`: of each value. `shares`: of each value, of the target. `curve`: epochs of the lowest and of the highest
     value, which are numbers; those between follow (`power`). `temperature`: shares are tokens to this power. `unimax`:

@@ -1,4 +1,4 @@
-"""Scores of an earlier run, by the paths of input files and the places of documents in them (solver._ScoreTable)."""
+"""Scores of an earlier run, by the paths of input files and the positions of documents in them (solver._ScoreTable)."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def decide_top(step: DecideTop, run: SolverRun) -> None:
 
 
 def decide_mix(step: DecideMix, run: SolverRun) -> None:
-    """Find how often the documents of each group are written, and write it down for those not written once."""
+    """Find how often the documents of each group are written; store it for documents not written exactly once."""
     scored = _ScoredRecords(Records(run.task.records), ScoreChoice(["draw"]), True)
     os.makedirs(run.task.duplicates, exist_ok=True)
     counts, tokens = totals_of(scored.draws, len(scored.names))
@@ -358,7 +358,7 @@ def _table(run: SolverRun, columns: dict[str, str]) -> PositionTable:
 
 
 class _ScoreTable:
-    """The side table: a row for each document, by the path of its file and its place in that, 4 bytes a score."""
+    """The side table: a row for each document, by the path of its file and its position in it, 4 bytes per score."""
 
     def __init__(self, path: str, choice: ScoreChoice, paths: list[str]) -> None:
         self._names, self._paths = choice.scores, pa.array([path_text(p) for p in paths], pa.large_string())

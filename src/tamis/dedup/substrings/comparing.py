@@ -36,7 +36,7 @@ _BYTES_PER_OCCURRENCE = 200  # while its spans are made
 
 
 def compare_windows(step: CompareWindows, run: SolverRun) -> None:
-    """Decide the groups that take texts, and write down what goes."""
+    """Decide the groups that need texts, and write the spans to remove."""
     folders = Folders(run.folder)
     groups = run.state.passage_groups.read()
     assert groups is not None, "the step before this one writes it"
@@ -160,7 +160,7 @@ class _Comparer:
             begin = after
 
     def _pieces(self, candidates: _Candidates, which: Array, sizes: Array, step: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the occurrences of candidates, and how many of each they are; those of one in pieces if it has many."""
+        """Yield the occurrences of candidates and their number per candidate; a frequent candidate comes in pieces."""
         begins = candidates.bounds[which]
         if len(which) > 1:
             yield np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum())), sizes

@@ -1,4 +1,4 @@
-"""From passages, as they were compared, to cuts in a text, which lie between characters, words or lines."""
+"""Turn passages, as they were compared, into cuts in a text at boundaries of characters, words or lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Ranges of bytes that are repeated, written in the order in which they are found, read by ranges of documents.
 
-And the arithmetic on them: which bytes of which documents go, and where the first copy of each is.
+Also decides which bytes of which documents are removed, and where the first copy of each is.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _without(starts: Array, ends: Array, other_starts: Array, other_ends: Array)
 
 
 def _described(spans: Array, starts: Array, ends: Array) -> Removed:
-    """Say of each range where the bytes it begins with occur first."""
+    """Find where the first bytes of each range occur first."""
     first, last = _ends(spans)
     reach = np.maximum.accumulate(last) if len(last) else last
     # The span that reaches furthest of those that begin at or before a range covers its first byte.

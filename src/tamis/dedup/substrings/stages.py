@@ -261,7 +261,7 @@ class CutPassages(PositionTableStage):
         return without(edited, rows[little])
 
     def _first_copy(self, passages: Passages) -> dict[str, str]:
-        """Say where the first copy of the longest passage of a document is."""
+        """Describe where the first copy of the longest passage of a document is."""
         k = int(np.argmax(passages.stop.astype(np.int64) - passages.start))
         name = self._names[int(passages.kept_file[k])]
         return {"first_copy": f"{name}:{int(passages.kept_offset[k])}"}

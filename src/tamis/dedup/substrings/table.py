@@ -1,4 +1,4 @@
-"""The table of passages that go: one row per document that changes, and of each passage where its first copy is.
+"""The table of passages to remove: one row per changed document, with the first copy of each passage.
 
 A PositionTable (position_table.py). `file`, `offset`: the place of the document; `first`, `end`: its passages are rows
 [first, end) of `start`, `stop` (bytes of its text), `kept_file`, `kept_offset` (the document with the first copy),

@@ -91,7 +91,7 @@ class SubstringDeduplicationWorkflow(InOneCall):
         return self.plan_of(self._input().files(), budget_bytes, work or self.output_path)
 
     def plan_of(self, files: FileList, budget_bytes: int, work: str, with_all_bands: bool = False) -> DedupPlan:
-        """Estimate what a run over these files would take. `with_all_bands`: there are none here."""
+        """Estimate what a run over these files would take. `with_all_bands` has no effect: there are no bands."""
         return make_passage_plan(files, self.min_bytes, budget_bytes, work)
 
     def passes(self) -> Passes:

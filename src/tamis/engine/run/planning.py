@@ -30,7 +30,7 @@ _MAX_CHANGES = 3  # that a message names
 
 @dataclass(frozen=True)
 class ExecutionContext:
-    """What a run is given, and what all of its parts share."""
+    """The job, inputs and settings of a run, shared by all of its parts."""
 
     job: Job
     inputs: Inputs

@@ -1,4 +1,4 @@
-"""Reports of a run to its caller: progress while it works, and its result."""
+"""The result of a run, as its caller gets it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Show = Callable[[str], None]
 
 @dataclass
 class RunResult:
-    """What a run did. `status`: finished, sampled (a share was delivered), or already (nothing was left to do)."""
+    """The result of a run. `status`: finished, sampled (a share was delivered), or already (nothing was left to do)."""
 
     status: str
     run_dir: str

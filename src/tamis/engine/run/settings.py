@@ -45,7 +45,7 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True)
 class Kind:
-    """How values of a setting are written: the check of one (it raises UsageError), and how it is typed as text."""
+    """The syntax of a setting's values: the check of one (raises UsageError), and its form as text."""
 
     check: Callable[[Any, str], object]
     metavar: str
@@ -457,7 +457,7 @@ class SettingsLog:
     entries: list[SettingEntry] = field(default_factory=list)
 
     def amend(self, name: str, more: str, evidence: Mapping[str, Any]) -> None:
-        """Add to what was noted what the run made of it."""
+        """Add to a noted setting what the run made of it."""
         for entry in self.entries:
             if entry["name"] == name:
                 entry["why"] += more

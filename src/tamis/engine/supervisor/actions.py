@@ -24,7 +24,7 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class AssignUnit:
-    """Give a worker a unit, and so much memory.
+    """Assign a unit to a worker, with a memory cap.
 
     `fence`: the number of the attempt; a message with an older one is ignored.
     """

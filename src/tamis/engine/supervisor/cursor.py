@@ -1,4 +1,4 @@
-"""Which part of the input comes next. Pure: it knows sizes and what is done, and reads nothing.
+"""Decide which part of the input comes next. Pure: it knows sizes and what is done, and reads nothing.
 
 Files are handed out in order. Large plain files are cut into ranges, small files of one kind are grouped, compressed
 files that are too large for one partition become a feed, Parquet files are handed out whole until a worker has reported

@@ -1,4 +1,4 @@
-r"""What the regular expressions of `tokenizers` say about every code point, asked of the library itself.
+r"""The class of every code point in the regular expressions of `tokenizers`, as the library itself reports it.
 
 So words end where the library ends them, whatever version of Unicode it was built with. One call labels the planes that
 have characters (70,000 runs of equal class would be too many for one call each, so runs are cut first and labelled by
@@ -74,7 +74,7 @@ def with_marks(classes: CharClasses) -> CharClasses:
 def may_not_be_nfc() -> CharClasses:
     """Return which code points may change, or change others, under NFC: such texts are normalized by the library.
 
-    By the tables of the running Python; what these do not know counts, so a newer or older library is no matter.
+    By the tables of the running Python; unassigned code points count: the version of the library does not matter.
     """
     import unicodedata
 

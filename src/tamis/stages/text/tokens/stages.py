@@ -27,7 +27,7 @@ _MAX_VALUES, _MAX_CHARS = 100, 60
 
 @dataclass(repr=False)
 class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Adds the token ids of each text, as the column `input_ids`, with the end token behind them.
+    """Adds the token ids of each text, as the column `input_ids`, followed by the end token.
 
     `tokenizer`: a folder with tokenizer.json, or a .tiktoken file. A document without text has the end token alone.
     `end_token`: the text of a special token; None: what the tokenizer calls its end of sequence; "none": nothing.
@@ -96,7 +96,7 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         return self._identified(task) if self._adds_identity else task
 
     def encode(self, task: DocumentBatch) -> TokenLists:
-        """Return the token ids of each document, with the end token behind them."""
+        """Return the token ids of each document, followed by the end token."""
         self.setup()
         assert self._loaded is not None
         found = self._loaded.encode(task.texts(self.text_field))
