@@ -164,11 +164,11 @@ def in_one_line(name: str, result: RunResult) -> str:
 def at_most_every(seconds: float, show: Progress, clock_s: Callable[[], float] = time.monotonic) -> Progress:
     """Limit how often `show` is called; another phase is shown at once.
 
-    >>> told, times = [], iter([0.0, 1.0, 5.0])
-    >>> slow = at_most_every(3, told.append, lambda: next(times))
+    >>> shown, times = [], iter([0.0, 1.0, 5.0])
+    >>> slow = at_most_every(3, shown.append, lambda: next(times))
     >>> for n in range(3):
     ...     slow({"phase": "working", "n": n})
-    >>> [state["n"] for state in told]
+    >>> [state["n"] for state in shown]
     [0, 2]
     """
     last: list[Any] = ["", 0.0]

@@ -60,10 +60,10 @@ def covers(folder: Path) -> Iterator[tuple[int, int, int, int]]:
         head, found, _ = line.partition(b',"files":')
         try:
             record = json.loads(head + b"}") if found else {}
-            told = [(int(record["step"]), int(f), int(a), int(b)) for f, a, b, _ in record.get("cover", ())]
+            covered = [(int(record["step"]), int(f), int(a), int(b)) for f, a, b, _ in record.get("cover", ())]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-        yield from told
+        yield from covered
 
 
 def steps_of(folder: Path) -> list[float]:

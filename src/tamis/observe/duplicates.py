@@ -166,9 +166,9 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
 def _settings(output: str) -> dict[str, Any]:
     """Return the settings of the deduplication; nothing for a user-defined pipeline."""
     for name in ("dedup.json", "curation.json"):
-        told = read_object(Path(run_dir_of(output)) / name, [])
-        if "identity" in told:
-            return told["identity"] if isinstance(told["identity"], dict) else {}
+        record = read_object(Path(run_dir_of(output)) / name, [])
+        if "identity" in record:
+            return record["identity"] if isinstance(record["identity"], dict) else {}
     return {}
 
 

@@ -75,9 +75,9 @@ def _work_of(run_dir: Path, scratch: str | None) -> Path:
     if scratch is not None:
         # dedup/workflow.py keeps its name there. Only a folder in the scratch folder that the user named is looked
         # into.
-        told = read_object(run_dir / "work.json", []).get("path")
-        if isinstance(told, str) and os.path.dirname(told) == os.path.abspath(scratch):
-            return Path(told)
+        path = read_object(run_dir / "work.json", []).get("path")
+        if isinstance(path, str) and os.path.dirname(path) == os.path.abspath(scratch):
+            return Path(path)
     return run_dir / "dedup"
 
 

@@ -81,7 +81,7 @@ def _judge_import(use: Use) -> Finding:
     )
     if not use.complete:
         return Finding(
-            use.line, f"from {use.path} import *", DIFFERS, "what is imported cannot be told; import names one by one"
+            use.line, f"from {use.path} import *", DIFFERS, "what is imported is unknown; import names one by one"
         )
     if find(use.path) is _NOTHING:
         return Finding(use.line, what, MISSING, suggest_replacement(use.path) or _nearest(use.path))

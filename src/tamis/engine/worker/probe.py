@@ -129,7 +129,7 @@ def _load_measured(file: BinaryIO) -> dict[tuple[str, str], np.ndarray[Any, Any]
         if is_json:
             objects = json.loads(file.readline())
             values = np.empty(len(objects), object)
-            for i, value in enumerate(objects):  # not values[:] = told, which takes lists for rows
+            for i, value in enumerate(objects):  # not values[:] = objects, which takes lists for rows
                 values[i] = value
         else:
             values = np.load(file, allow_pickle=False)

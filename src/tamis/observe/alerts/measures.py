@@ -76,8 +76,8 @@ class Measure:
             value = Amount(n / whole) if n is not None and whole is not None else None
             text = text if whole is not None else self.text_without
         if n is not None and text:
-            told = text.format_map({**facts, "subject": subject, "value": value, "n": n, "whole": whole})
-            yield MeasureReading(value, told, subject, n if self.sized else None, whole, facts.get("worker"))
+            sentence = text.format_map({**facts, "subject": subject, "value": value, "n": n, "whole": whole})
+            yield MeasureReading(value, sentence, subject, n if self.sized else None, whole, facts.get("worker"))
 
     def advice_at(self, place: RunContext) -> str:
         limit = f"{Amount(place.quarantine_limit):share}"

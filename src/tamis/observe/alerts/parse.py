@@ -111,7 +111,7 @@ def _toml(text: str, path: str) -> Node:
     return _node(values, path)
 
 
-# -- one value: what is wrong with it is told with its place ---------------------------------------------------------
+# -- one value: errors name its location ----------------------------------------------------------------------------
 def _value(made: Callable[[Any], Any] = lambda value: value) -> Read:
     """Return a reader that converts a value of the file with `made`."""
 

@@ -2,8 +2,8 @@
 
     quiet --beyond the limit--> pending --for `for_s`--> firing --back by a margin for RESOLVE_S--> quiet
 
-The margin and the wait before "resolved" keep a value that swings around its limit from being told at each swing, and
-one rule never speaks about one subject more often than every `every_s`. The clock comes in with the samples.
+The margin and the wait before "resolved" keep a value that swings around its limit from being reported at each swing,
+and one rule never speaks about one subject more often than every `every_s`. The clock comes in with the samples.
 """
 
 from __future__ import annotations

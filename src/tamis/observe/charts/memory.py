@@ -133,7 +133,7 @@ def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float =
 def _trend_text(left_s: float | None) -> str:
     """Return a sentence about the time until the budget is reached."""
     if left_s is None:
-        return " No clear rise: no time to the limit can be told."
+        return " No clear rise: the time to the limit is unknown."
     return f" It rises: at this rate the budget is reached in {seconds_text(left_s)}."
 
 

@@ -149,9 +149,9 @@ def _dropped(folder: Path, paths: list[str]) -> Iterator[tuple[tuple[str, str], 
                 yield (str(row["stage"]), str(row["rule"])), chosen
 
 
-def _value(told: Any) -> tuple[str, tuple[str, int] | None]:
+def _value(stored: Any) -> tuple[str, tuple[str, int] | None]:
     """Return the measured value, and the image that it names as the one that was kept instead."""
-    text = "" if told is None else str(told)
+    text = "" if stored is None else str(stored)
     try:
         plain = json.loads(text)
     except ValueError:

@@ -62,9 +62,9 @@ def _kept(folder: Path) -> list[dict[str, Any]]:
 def _dropped(folder: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     for path in spread(sorted(folder.glob("*.jsonl")), _MAX_TABLES):
         for row in _lines(path):
-            told = row.get("_tamis_rejected")
-            if isinstance(told, Mapping) and _is_clip(row):
-                yield (str(told.get("stage") or ""), str(told.get("rule") or "")), row
+            rejected = row.get("_tamis_rejected")
+            if isinstance(rejected, Mapping) and _is_clip(row):
+                yield (str(rejected.get("stage") or ""), str(rejected.get("rule") or "")), row
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -74,11 +74,11 @@ def _figure(image: Mapping[str, Any]) -> str:
     name, value = str(image.get("name") or ""), str(image.get("value") or "")
     partner = image.get("partner")
     drawn = _image(image)
-    told = [name, str(image.get("size") or ""), value]
+    lines = [name, str(image.get("size") or ""), value]
     if isinstance(partner, Mapping):
         drawn = f'<div class="pair">{drawn}{_image(partner)}</div>'
-        told.append(f"repeats {partner.get('name')}")
-    caption = "<br/>".join(text(line, 80) for line in told if line)
+        lines.append(f"repeats {partner.get('name')}")
+    caption = "<br/>".join(text(line, 80) for line in lines if line)
     return f'<figure title="{_attribute(image.get("id"))}">{drawn}<figcaption>{caption}</figcaption></figure>'
 
 

@@ -241,7 +241,7 @@ def _advice(status: int) -> str:
             "; access is refused: look at your credentials and your proxy, or wait if the server blocks those who ask "
             "often"
         )
-    return "; whether the file is there cannot be told from this: look at the URL, and run it again"
+    return "; whether the file exists is unknown: look at the URL, and run it again"
 
 
 class _Body:
