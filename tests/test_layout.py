@@ -145,11 +145,12 @@ SUPERVISOR_PACKAGES = (
     "tamis.pipeline",
     "tamis.stages",
     "tamis.tasks",
-    *(f"tamis.dedup.{name}" for name in ("alarms", "ids.removal", "index.index", "join_segments.passes", "planning")),
+    *(f"tamis.dedup.{name}.procedure" for name in ("ids", "join_segments", "substrings")),
     *(
         f"tamis.dedup.{name}"
-        for name in ("replay_tables.stages", "solver_launcher", "state", "task_process", "workflow")
+        for name in ("alarms", "index.index", "key_comparison", "planning", "replay_tables.stages")
     ),
+    *(f"tamis.dedup.{name}" for name in ("solver_launcher", "state", "task_process", "workflow")),
 )
 IN_WORKERS_ONLY = (
     "tamis.curation.packer",

@@ -19,7 +19,7 @@ from tamis import files
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.alarms import alarms
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.dedup.ids.removal import RemovalByIds
+from tamis.dedup.ids.procedure import RemovalByIds
 from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _is_same, _renumbered, id_texts
 from tamis.dedup.ids.table import IdTable, build, check_ids
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow

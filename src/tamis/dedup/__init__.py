@@ -10,7 +10,7 @@ output_directory.py  the output: lock, fresh start, record that everything is do
 work_directory.py    files between passes: in the run directory, in scratch or in a bucket
 state.py             typed values that passes and the solver leave for each other
 pass_runner.py       executes pipelines and tasks; checks that the input stays the same
-key_comparison.py    the usual procedure: keys, decision, removal
+key_comparison.py    the usual procedure: keys, decision, removal; others are in the procedure.py of a kind
 solver_task.py       steps of the solver; solver_launcher.py starts it, solver.py performs them
 records.py           record files of a pass by position; decisions.py writes tables, position_table.py reads them
 """

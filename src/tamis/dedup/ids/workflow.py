@@ -164,7 +164,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
         Resumes where it was stopped.
         """
-        from tamis.dedup.ids.removal import RemovalByIds
+        from tamis.dedup.ids.procedure import RemovalByIds
         from tamis.dedup.workflow import Workflow
 
         identity = {

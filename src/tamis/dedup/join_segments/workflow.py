@@ -60,7 +60,7 @@ class DocumentJoinWorkflow:
 
         `executor` runs the passes over documents.
         """
-        from tamis.dedup.join_segments.passes import SegmentJoin
+        from tamis.dedup.join_segments.procedure import SegmentJoin
         from tamis.dedup.passes import Passes
         from tamis.dedup.workflow import Workflow
 
