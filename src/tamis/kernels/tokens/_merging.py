@@ -3,7 +3,13 @@
 Pairs are in an open-addressing table of uint64 pairs: [left id << 32 | right id, rank << 32 | merged id]; `NO_PAIR` as
 key is free. A word begins as symbols: its bytes, or its characters. Words of up to `SHORT` symbols are merged by
 scanning an array for the least value: fewer steps than a heap takes. Longer ones use a heap of (rank, position) over a
-linked list: O(n log n). Memory: 44 bytes for each byte of the longest word.
+linked list: O(n log n). Memory: 44 bytes for each byte of the longest word, or of a window.
+
+Words longer than a window are merged window by window, with the same tokens. Where merging a text leaves two tokens
+next to each other, merging them alone leaves them, too, since nothing was merged across. And if the last token of one
+text and the first of the next stay apart when merged alone, they do so in both texts together: merges on either side
+come in the same order, so that the first one across would come alone, too. So a window's tokens are final up to a token
+whose follower is also the first that the rest has.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -142,7 +148,7 @@ def _sink(heap, size, i, item):
 
 @helper
 def merge_long(n, pairs, mask, salt, ids, values, before, behind, heap):
-    """Like `merge_short`."""
+    """Like `merge_short`; `before` has then the first symbol of each token."""
     size = np.int64(0)
     for k in range(n):
         put(before, k, k - 1)
@@ -186,6 +192,33 @@ def merge_long(n, pairs, mask, salt, ids, values, before, behind, heap):
     i = np.int64(0)
     while i < n:
         put(ids, n_ids, at(ids, i))
+        put(before, n_ids, i)
         n_ids += 1
         i = np.int64(at(behind, i))
     return n_ids
+
+
+@helper
+def settled(source, p, end, of_chars, char_pages, char_ids, before, n_tokens):
+    """Return (tokens, bytes) of the longest beginning of a window at p that ends at or before `end`.
+
+    It ends with a token and with a character. `before`: the first symbol of each token of the window.
+    """
+    start = p
+    symbol = token = tokens = n_bytes = np.int64(0)
+    while p <= end and token < n_tokens:
+        if np.int64(at(before, token)) == symbol:
+            tokens = token
+            n_bytes = p - start
+            token += 1
+        after = p + 1
+        n_symbols = np.int64(1)
+        if of_chars:
+            code, after = decode(source, p, end + 4)
+            if at(char_ids, (np.int64(at(char_pages, code >> 8)) << 8) | (code & 255)) < 0:
+                n_symbols = after - p
+        symbol += n_symbols
+        while token < n_tokens and np.int64(at(before, token)) < symbol:
+            token += 1
+        p = after
+    return tokens, n_bytes

@@ -7,7 +7,8 @@ uint64 [bytes, length in the last], then its ids; a set of two such slots is one
 with up to 16 ids takes a slot of 128 bytes in the other. Nothing is mistaken for another word, and what is in a cache
 changes how long a text takes, never its ids. Other words are merged each time (_merging.py). Memory: the caches
 (4 MiB), the tables of the vocabulary (16 bytes for each slot of pairs, about 60 per token where whole words are looked
-up), 44 bytes for each byte of the longest word, and 4 per id. Time: O(bytes), O(n log n) of a long word.
+up), 44 bytes for each byte of the longest word (at most _WINDOW), and 4 per id. Time: O(bytes),
+O(n log n) of a long word.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -15,7 +16,7 @@ up), 44 bytes for each byte of the longest word, and 4 per id. Time: O(bytes), O
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from tamis.kernels.tokens._merging import (
     merge_long,
     merge_short,
     pair_slot,
+    settled,
 )
 from tamis.kernels.tokens._pretokens import FAMILY, PIECES, plain_end, word_end
 from tamis.kernels.tokens.word_table import HEAD, WordTable, find_word
@@ -44,7 +46,12 @@ _KEY_BYTES, _KEY_IDS = 15, 4
 _SETS_BITS = 15
 _LONG_BYTES, _LONG_IDS, _LONG_BITS = 56, 16, 14
 _SLOT, _SET, _LONG_SLOT = 4, 8, 16  # uint64 of each
-_DONE, _NO_ROOM, _NO_SCRATCH = 0, 1, 2
+_DONE, _NO_ROOM, _NO_SCRATCH, _NO_SEAM = 0, 1, 2, 3
+_WINDOW = 1 << 16  # bytes of a word that are merged at once
+_NO_WINDOW = 1 << 62
+# Of `state`: where to continue; what is lacking; and of a word that is merged in windows where it ends (or -1) and
+# begins, how many ids it has so far, and which id comes next.
+_SEGMENT, _POSITION, _N_OUT, _LACKING, _WORD_END, _WORD, _WORD_IDS, _NEXT_ID = range(8)
 _CHUNK = 1 << 19  # ids that there is room for at once
 _P1, _P2, _P3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
 _ONE, _32, _56, _60 = np.uint64(1), np.uint64(32), np.uint64(56), np.uint64(60)
@@ -58,7 +65,7 @@ _NO_BITS = np.uint64(0)
         *(I32_IN, I32_IN, U8_IN, I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
         *(types.boolean, U64_IN, I32_IN, U8_IN),
         *(U64_OUT, U64_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT),
-        *(U8_OUT, I64_OUT, I64_OUT),
+        *(types.int64, U8_OUT, I64_OUT, I64_OUT),
     )
 )
 def _encode(
@@ -66,9 +73,9 @@ def _encode(
     char_pages_in, char_ids_in, cuts_in, byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
     whole_words, slots_in, pool_in, pool_bytes_in,
     cache_out, long_cache_out, ids_out, before_out, behind_out, values_out, heap_out,
-    out_bytes, n_ids_out, state,
+    window, out_bytes, n_ids_out, state,
 ):  # fmt: skip
-    """Encode segments from state[0] on; state: (segment, position in it or -1, ids in `out_bytes`, what is lacking)."""
+    """Encode segments from state[_SEGMENT] on, from a position in it, or -1."""
     source, pages, flags, numbers = pointer(data), pointer(pages_in), pointer(flags_in), pointer(numbers_in)
     char_pages, char_ids, cuts = pointer(char_pages_in), pointer(char_ids_in), pointer(cuts_in)
     byte_ids, byte_pairs, pairs = pointer(byte_ids_in), pointer(byte_pairs_in), pointer(pairs_in)
@@ -81,15 +88,16 @@ def _encode(
     room = np.int64(out_bytes.size // 4)
     scratch = np.int64(ids_out.size)
     mask = np.uint64(pairs_in.size // 2 - 1)
-    segment = np.int64(at(state, 0))
-    p = np.int64(at(state, 1))
-    n_out = np.int64(at(state, 2))
+    segment = np.int64(at(state, _SEGMENT))
+    p = np.int64(at(state, _POSITION))
+    n_out = np.int64(at(state, _N_OUT))
+    word_end_ = np.int64(at(state, _WORD_END))
     while segment < starts.size:
         if n_out + 4 > room:
-            put(state, 0, segment)
-            put(state, 1, p)
-            put(state, 2, n_out)
-            put(state, 3, 4)
+            put(state, _SEGMENT, segment)
+            put(state, _POSITION, p)
+            put(state, _N_OUT, n_out)
+            put(state, _LACKING, 4)
             return _NO_ROOM
         added = np.int64(at(segment_ids, segment))
         if added >= 0:
@@ -106,18 +114,18 @@ def _encode(
         while p < e:
             if n_out + 4 > room:
                 put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
-                put(state, 0, segment)
-                put(state, 1, p)
-                put(state, 2, n_out)
-                put(state, 3, 4)
+                put(state, _SEGMENT, segment)
+                put(state, _POSITION, p)
+                put(state, _N_OUT, n_out)
+                put(state, _LACKING, 4)
                 return _NO_ROOM
-            q = np.int64(-1)
-            if p + 64 <= size:
+            q = word_end_
+            if q < 0 and p + 64 <= size:
                 q = plain_end(source, p, e, flags, cuts, numbers)
             if q < 0:
                 q = word_end(source, p, e, pages, flags, cuts, numbers)
             n = q - p
-            short = n <= _KEY_BYTES and p + 16 <= size
+            short = n <= _KEY_BYTES and p + 16 <= size and word_end_ < 0
             low = high = _NO_BITS
             i = np.int64(0)
             if short:
@@ -142,7 +150,7 @@ def _encode(
                     continue
             long_i = np.int64(-1)
             header = _NO_BITS
-            if n <= _LONG_BYTES and p + _LONG_BYTES <= size:
+            if n <= _LONG_BYTES and p + _LONG_BYTES <= size and word_end_ < 0:
                 h = salt ^ np.uint64(n)
                 n_words = (n + 7) // 8
                 for k in range(n_words):
@@ -167,10 +175,10 @@ def _encode(
                         m = np.int64(stored & np.uint64(255))
                         if n_out + m + 1 > room:
                             put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
-                            put(state, 0, segment)
-                            put(state, 1, p)
-                            put(state, 2, n_out)
-                            put(state, 3, m + 1)
+                            put(state, _SEGMENT, segment)
+                            put(state, _POSITION, p)
+                            put(state, _N_OUT, n_out)
+                            put(state, _LACKING, m + 1)
                             return _NO_ROOM
                         for k in range((m + 1) // 2):
                             store_u64(out, 4 * n_out + 8 * k, at(long_cache, long_i + 8 + k))
@@ -179,7 +187,7 @@ def _encode(
                         continue
             # A word that is not in a cache.
             m = np.int64(0)
-            if whole_words:
+            if whole_words and word_end_ < 0:
                 record = find_word(source, size, p, n, salt, slots, slots_in.size, pool, pool_bytes)
                 if record >= 0:
                     put(ids, 0, at(pool, record + HEAD))
@@ -187,25 +195,56 @@ def _encode(
             if m == 0:
                 if n > scratch:
                     put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
-                    put(state, 0, segment)
-                    put(state, 1, p)
-                    put(state, 2, n_out)
-                    put(state, 3, n)
+                    put(state, _SEGMENT, segment)
+                    put(state, _POSITION, p)
+                    put(state, _N_OUT, n_out)
+                    put(state, _LACKING, n)
                     return _NO_SCRATCH
                 if of_chars:
                     m = chars_as_symbols(source, p, n, char_pages, char_ids, byte_ids, pairs, mask, salt, ids, values)
                 else:
                     m = bytes_as_symbols(source, p, n, byte_ids, byte_pairs, ids, values)
-                if m <= SHORT:
+                if m <= SHORT and p + n >= q:
                     m = merge_short(m, pairs, mask, salt, ids, values)
                 else:
                     m = merge_long(m, pairs, mask, salt, ids, values, before, behind, heap)
+                if word_end_ >= 0 or p + n < q:
+                    tokens = m
+                    n_bytes = n
+                    if p + n < q:
+                        tokens, n_bytes = settled(source, p, p + n - n // 8, of_chars, char_pages, char_ids, before, m)
+                    if tokens == 0 or (word_end_ >= 0 and np.int64(at(ids, 0)) != at(state, _NEXT_ID)):
+                        put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+                        put(state, _SEGMENT, segment)
+                        put(state, _POSITION, p)
+                        put(state, _N_OUT, n_out)
+                        return _NO_SEAM
+                    if n_out + tokens + 4 > room:
+                        put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
+                        put(state, _SEGMENT, segment)
+                        put(state, _POSITION, p)
+                        put(state, _N_OUT, n_out)
+                        put(state, _LACKING, tokens + 4)
+                        return _NO_ROOM
+                    if word_end_ < 0:
+                        put(state, _WORD, p)
+                        put(state, _WORD_IDS, 0)
+                    for k in range(tokens):
+                        store_u64(out, 4 * (n_out + k), np.uint64(at(ids, k)))
+                    n_out += tokens
+                    put(state, _WORD_IDS, at(state, _WORD_IDS) + tokens)
+                    p += n_bytes
+                    word_end_ = q if p < q else np.int64(-1)
+                    put(state, _WORD_END, word_end_)
+                    if p < q:
+                        put(state, _NEXT_ID, np.int64(at(ids, tokens)))
+                    continue
             if n_out + m + 4 > room:
                 put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
-                put(state, 0, segment)
-                put(state, 1, p)
-                put(state, 2, n_out)
-                put(state, 3, m + 4)
+                put(state, _SEGMENT, segment)
+                put(state, _POSITION, p)
+                put(state, _N_OUT, n_out)
+                put(state, _LACKING, m + 4)
                 return _NO_ROOM
             for k in range(m):
                 store_u64(out, 4 * (n_out + k), np.uint64(at(ids, k)))
@@ -243,9 +282,9 @@ def _encode(
         put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
         segment += 1
         p = np.int64(-1)
-    put(state, 0, segment)
-    put(state, 1, p)
-    put(state, 2, n_out)
+    put(state, _SEGMENT, segment)
+    put(state, _POSITION, p)
+    put(state, _N_OUT, n_out)
     return _DONE
 
 
@@ -372,8 +411,8 @@ class Segments(NamedTuple):
 class BpeEncoder:
     """Encodes texts with the tables of a vocabulary. Holds the caches; only one thread may use it at a time."""
 
-    def __init__(self, tables: BpeTables) -> None:
-        self.tables = tables
+    def __init__(self, tables: BpeTables, window: int = _WINDOW) -> None:
+        self.tables, self._window = tables, window
         self._cache = _aligned(_SET << _SETS_BITS)
         self._long_cache = _aligned(_LONG_SLOT << _LONG_BITS)
         self._words = tables.words or WordTable()
@@ -386,17 +425,16 @@ class BpeEncoder:
     def encode(self, data: NDArray[np.uint8], segments: Segments) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the ids of all segments, one after the other, and how many each has."""
         n_ids = np.zeros(segments.starts.size, np.int64)
-        chunks = list(self._chunks(data, segments, n_ids))
+        chunks = self._chunks(data, segments, n_ids)
         return (chunks[0] if len(chunks) == 1 else np.concatenate(chunks)), n_ids
 
-    def _chunks(
-        self, data: NDArray[np.uint8], segments: Segments, n_ids: NDArray[np.int64]
-    ) -> Iterator[NDArray[np.int32]]:
+    def _chunks(self, data: NDArray[np.uint8], segments: Segments, n_ids: NDArray[np.int64]) -> list[NDArray[np.int32]]:
         tables, words = self.tables, self._words
         total = int((segments.ends - segments.starts).sum()) + segments.starts.size
-        state = np.array([0, -1, 0, 0], np.int64)
-        room = min(total + 8, _CHUNK)
+        state = np.array([0, -1, 0, 0, -1, 0, 0, 0], np.int64)
+        room, window = min(total + 8, _CHUNK), self._window
         out = np.empty(room, np.int32)
+        chunks: list[NDArray[np.int32]] = []
         while True:
             status = _encode(
                 *(data, segments.starts, segments.ends, segments.token_ids),
@@ -405,18 +443,35 @@ class BpeEncoder:
                 *(tables.byte_ids, tables.byte_pairs, tables.pairs, tables.salt, _MASKS),
                 *(tables.words is not None, words.slots, words.pool, words.pool_bytes),
                 *(self._cache, self._long_cache, self._ids, self._before, self._behind, self._values, self._heap),
-                *(out.view(np.uint8), n_ids, state),
+                *(window, out.view(np.uint8), n_ids, state),
             )
             if status == _NO_SCRATCH:
-                self._set_scratch(int(state[3]))
+                self._set_scratch(int(state[_LACKING]))
                 continue
-            yield out[: int(state[2])]
+            chunks.append(out[: int(state[_N_OUT])])
             if status == _DONE:
                 break
-            out = np.empty(max(room, int(state[3])), np.int32)
-            state[2] = 0
-        if self._ids.size > _CHUNK:  # of a text without any blank
+            if status == _NO_SEAM:  # of a text that is made for it
+                window = _NO_WINDOW
+                self._forget_word(chunks, n_ids, state)
+            out = np.empty(max(room, int(state[_LACKING])), np.int32)
+            state[_N_OUT] = 0
+        if self._ids.size > _CHUNK:
             self._set_scratch(1 << 10)
+        return chunks
+
+    def _forget_word(self, chunks: list[NDArray[np.int32]], n_ids: NDArray[np.int64], state: NDArray[np.int64]) -> None:
+        """Remove the ids of a word that is encoded in windows, so that it is encoded again from its beginning."""
+        if state[_WORD_END] < 0:
+            return
+        n = int(state[_WORD_IDS])
+        n_ids[state[_SEGMENT]] -= n
+        while n > 0:
+            last = chunks.pop()
+            if n < last.size:
+                chunks.append(last[: last.size - n])
+            n -= last.size
+        state[_POSITION], state[_WORD_END] = state[_WORD], -1
 
 
 def _aligned(n: int) -> NDArray[np.uint64]:

@@ -120,6 +120,39 @@ def test_very_long_words_and_many_ids(kind: str) -> None:
     assert lists(own, texts) == of_library(library, texts)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "cl100k", "llama2", "gemma"])
+def test_words_longer_than_a_window_have_the_same_ids(kind: str) -> None:
+    from tamis.kernels.tokens.byte_bpe import BpeEncoder
+
+    library, own = both(kind)
+    windows = BpeTokenizer.__new__(BpeTokenizer)
+    windows.__setstate__(own.__getstate__())
+    windows._encoder = BpeEncoder(own._tables, window=64)
+    chance = random.Random(2)
+    letters = ["ab", "the ", "漢字東京\U0001f600", "AbC", "a", "\u2581t", "Größé", "0123456789abcdef", "=", "\n"]
+    texts = [
+        "".join(chance.choices(some, k=n)) for some in letters for n in (63, 64, 65, 129, 1_000, 700_000 // len(some))
+    ]
+    assert lists(windows, [*texts, *odd_texts(seed=3)]) == of_library(library, [*texts, *odd_texts(seed=3)])
+
+
+def test_a_token_as_long_as_a_window_is_merged_without_windows() -> None:
+    from tamis.kernels.tokens.byte_bpe import BpeEncoder
+
+    parts = json.loads(both("gpt2")[0].to_str())
+    vocab = {char: i for i, char in enumerate(byte_chars())}
+    sizes = [2**k for k in range(8)]
+    vocab |= {"a" * 2 * n: 256 + k for k, n in enumerate(sizes)}
+    parts["added_tokens"] = []
+    parts["model"] |= {"vocab": vocab, "merges": [["a" * n, "a" * n] for n in sizes]}
+    library = tokenizers.Tokenizer.from_str(json.dumps(parts))
+    own, why_not = of_json(json.dumps(parts))
+    assert why_not == ""
+    own._encoder = BpeEncoder(own._tables, window=64)
+    texts = ["x", "a" * 1000, "b" * 300 + "a" * 700 + "b" * 300, "b" * 600_000 + "a" * 700, "c d"]
+    assert lists(own, list(texts)) == of_library(library, texts)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_twin_cuts_as_the_kernel_and_the_library(kind: str) -> None:
     vocabulary = read_json(train(kind, TEXTS * 3).to_str())
