@@ -36,7 +36,7 @@ except ImportError:  # all stages here are importable: plain pickle is enough
 from gpu_parts import corpus, page  # noqa: E402
 from gpu_parts.jobs import JOBS  # noqa: E402
 
-OTHERS = ("turns", "oom", "semantic", "semantic-cpu", "hashing")
+OTHERS = ("turns", "oom", "semantic", "semantic-cpu", "semantic-wide", "hashing")
 PARTS = [*JOBS, *OTHERS]
 STEPS = {"turns": ["build", "one", "shared"]}  # of parts that have several
 
@@ -145,6 +145,11 @@ def _other_step(part: str, step: str, given: argparse.Namespace, work: Path) -> 
         n = given.documents or (2000 if given.tiny else 1_000_000 if part == "semantic" else 200_000)
         on_gpu = part == "semantic" and given.device == "cuda"
         return semantic.run(work, n, "gpu" if on_gpu else "cpu", "16GB" if on_gpu else "3GB", None if on_gpu else 2)
+    if part == "semantic-wide":
+        from gpu_parts import wide
+
+        n = given.documents or (2000 if given.tiny else 4_000_000)
+        return wide.run(work, n, "gpu" if given.device == "cuda" else "cpu", "4GB" if given.tiny else "64GB")
     texts = _texts(given)
     if part == "oom":
         from gpu_parts import oom

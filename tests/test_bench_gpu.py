@@ -75,7 +75,19 @@ def test_documents_are_repeated_with_marks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "part", ["quality", "fineweb-edu", "minilm", "aegis", "turns", "oom", "semantic", "semantic-cpu", "hashing"]
+    "part",
+    [
+        "quality",
+        "fineweb-edu",
+        "minilm",
+        "aegis",
+        "turns",
+        "oom",
+        "semantic",
+        "semantic-cpu",
+        "semantic-wide",
+        "hashing",
+    ],
 )
 def test_a_part_runs_on_the_cpu(part: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra models")

@@ -13,13 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
+from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
-from tamis.dedup.semantic import greedy, kmeans, products
+from tamis.dedup.records import Records
+from tamis.dedup.semantic import greedy, kmeans, products, solver
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.solver import _groups, _order
-from tamis.dedup.semantic.vectors import least_cosine, rank_numbers, unit_vectors
+from tamis.dedup.semantic.vectors import DocumentVectors, least_cosine, rank_numbers, unit_vectors
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+from tamis.dedup.solver import SolverRun
+from tamis.dedup.solver_task import CompareVectors, SolverTask
+from tamis.dedup.stages import RecordWriter
 from tamis.errors import PipelineError, UsageError
+from tamis.pipeline import Pipeline
+from tamis.stages.text.io.reader import ParquetReader
 
 DIM = 24
 EPS = 0.02
@@ -503,3 +510,29 @@ def test_hints_of_the_stages_are_used(tmp_path: Path, caplog: pytest.LogCaptureF
         (made,) = stage.process(FileGroupTask("", [str(tmp_path / "cluster_0.parquet")])).data
     assert pq.ParquetFile(made).num_row_groups == 3
     assert "identify_duplicates: 3 duplicates in 1 files" in caplog.text
+
+
+@pytest.mark.parametrize("which", ["hard", "random"])
+def test_vectors_that_stay_on_a_device_give_what_those_out_of_core_do(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """An OnTorch of the CPU stands for a GPU."""
+    pytest.importorskip("torch", reason="the extra `models` is not installed")
+    monkeypatch.setattr(solver, "choose", lambda *_: products.Choice(products.OnTorch("cpu"), "for this test"))
+    stages: list[Any] = [ParquetReader(str(corpus / "in")), DocumentVectors(), RecordWriter(str(tmp_path / "records"))]
+    files = Pipeline("vectors", stages=stages).run(InProcessExecutor(), progress=False)
+    records = Records([path for task in files for path in task.data])
+    step = CompareVectors(3, 300, 1e-4, 42, "k-means||", 2.0, None, which, 64, EPS, 42)
+    task = SolverTask([], [], "", 1 << 20, 1, 0)
+    found, summaries = [], []
+    for free_bytes in (0, 1 << 30):
+        monkeypatch.setattr(products.OnTorch, "free_bytes", free_bytes)
+        (tmp_path / str(free_bytes)).mkdir()
+        run = SolverRun(str(tmp_path / str(free_bytes)), task)
+        decisions = DecisionFiles(run.path("found"), len(records), 1 << 20)
+        summaries.append(solver.semantic_duplicates(records, decisions, step, run))
+        found.append([list(zip(d.number, d.kept, d.similarity, d.size, strict=True)) for d in decisions])
+    assert found[0] == found[1]
+    assert len(found[0][0]) > 100
+    assert list(summaries[1].pop("phase_seconds")) == ["to the device", "clusters", "assignment", "pairs"]
+    assert summaries[0] == summaries[1]

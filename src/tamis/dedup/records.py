@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +96,21 @@ class Records:
         for _ in prefetch(read, range(len(self._runs)), self._is_far):
             pass
         return out
+
+    def map_batches(self, name: str, work: Callable[[int, int, Callable[[Array], None]], None], n_threads: int) -> None:
+        """Call `work(first number, rows, read)` for every record batch that has the column, in several threads.
+
+        `read` fills an array of that many values.
+        """
+
+        def call(i: int) -> None:
+            run = self._runs[i]
+            if name in run.offsets:
+                work(int(self.bases[i]), run.n_rows, lambda out: _read_into(run, name, out))
+
+        with ThreadPoolExecutor(n_threads, "tamis-column") as pool:
+            for _ in pool.map(call, range(len(self._runs))):
+                pass
 
     def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
         """Return the values of some columns for some documents, given by ascending numbers."""

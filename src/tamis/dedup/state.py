@@ -51,6 +51,7 @@ class Summary(TypedDict, total=False):
     n_heavy_buckets: int
     largest_bucket: int
     n_candidates: int
+    phase_seconds: dict[str, float]  # of a semantic deduplication whose vectors stay on a GPU
     n_components: int
     largest_component: int
     component_sizes: dict[str, int]

@@ -173,10 +173,7 @@ def _number_lists(array: pa.Array) -> tuple[Words, Words]:
     offsets = lists.offsets.to_numpy()
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     members = lists.values.slice(first, last - first)
-    words = _words(members, np.float64 if is_float else np.int64)
-    if is_float:
-        values = words.view(np.float64)
-        values[np.isnan(values)] = np.nan  # one bit pattern for all NaN
+    words = _float_words(members) if is_float else _words(members, np.int64)
     spans = (offsets - first).astype(np.int64) * 8
     hi, lo = hash_spans(_some_bytes(words), spans[:-1], np.diff(spans), _FLOATS if is_float else _INTS)
     if members.null_count:
@@ -199,9 +196,7 @@ def _numbers(array: pa.Array) -> tuple[Words, Words]:
     if pa.types.is_boolean(kind):
         return hash_fixed(_words(array.cast(pa.uint8()).cast(pa.int64()), np.int64), _BOOL)
     if pa.types.is_floating(kind):
-        values = _words(array.cast(pa.float64()), np.float64).view(np.float64)
-        values[np.isnan(values)] = np.nan  # one bit pattern for all NaN
-        return hash_fixed(values.view(np.uint64), _FLOAT)
+        return hash_fixed(_float_words(array.cast(pa.float64())), _FLOAT)
     if not pa.types.is_uint64(kind):
         return hash_fixed(_words(array.cast(pa.int64()), np.int64), _INT)
     words = _words(array, np.uint64)
@@ -216,6 +211,17 @@ def _words(array: pa.Array, dtype: type[np.generic]) -> Words:
     """Return a copy of the 64-bit values as they are in memory; values at nulls are arbitrary."""
     data = np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * 8) if len(array) else np.zeros(0, dtype)
     return data.copy().view(np.uint64)
+
+
+def _float_words(array: pa.Array) -> Words:
+    """Return float64 values as they are in memory, all NaN with one bit pattern; a copy only if there are any."""
+    if not len(array):
+        return np.zeros(0, np.uint64)
+    values = np.frombuffer(array.buffers()[1], np.float64, len(array), array.offset * 8)
+    if (nan := np.isnan(values)).any():
+        values = values.copy()
+        values[nan] = np.nan
+    return values.view(np.uint64)
 
 
 def _with_nulls(array: pa.Array, hi: Words, lo: Words) -> tuple[Words, Words]:
@@ -295,7 +301,10 @@ def _picked(array: pa.DictionaryArray) -> Array:
 def _listed(array: Any) -> Array:
     offsets = np.asarray(array.offsets, np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
+    values = array.values.slice(first, last - first)
+    if pa.types.is_primitive(values.type) and values.type.bit_width % 8 == 0 and not values.null_count:
+        return np.where(_valid(array), np.diff(offsets) * (values.type.bit_width // 8), 0)
     ends = np.zeros(last - first + 1, np.int64)
-    np.cumsum(_sizes(array.values.slice(first, last - first)), out=ends[1:])
+    np.cumsum(_sizes(values), out=ends[1:])
     each = ends[offsets[1:] - first] - ends[offsets[:-1] - first]
     return np.where(_valid(array), each, 0)

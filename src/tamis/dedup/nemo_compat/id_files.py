@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import glob
 import os
 from collections.abc import Callable
@@ -88,7 +89,7 @@ class IdFiles:
                 [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
                 if self.id_field is None
                 else [
-                    source,
+                    self._narrowed(source, paths),
                     OwnIds(duplicates, self.id_field, called="" if self.column == self.id_field else self.column),
                 ]
             )
@@ -103,6 +104,13 @@ class IdFiles:
                 raise
         if self.generator is not None:
             of_files(paths).to_disk(self.generator)
+
+    def _narrowed(self, source: Any, paths: list[str]) -> Any:
+        """Return the source without the columns that are not needed, if they are stored apart from the ids."""
+        if self.column == self.id_field and source.fields is None and all(p.endswith(".parquet") for p in paths):
+            source = copy.copy(source)
+            source.fields = [self.id_field]
+        return source
 
     def forget(self) -> None:
         """Remove the files that an earlier call wrote, by its commit log; everything else in the folder stays.

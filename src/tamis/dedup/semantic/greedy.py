@@ -18,7 +18,7 @@ from tamis.dedup.semantic.products import CPU, Products
 
 KEPT_BLOCK = 4096
 Floats = NDArray[np.float32]
-Read = Callable[[NDArray[np.int64]], Floats]
+Read = Callable[[NDArray[np.int64]], Any]
 
 
 def duplicates_in_cluster(
@@ -41,21 +41,23 @@ def duplicates_in_cluster(
             at, top = products.best(x, vectors)
             better = top > best
             best[better], of[better] = top[better], numbers[at[better]]
-        pending = np.flatnonzero(best < threshold)
-        stays = np.ones(len(rows), bool)
-        stays[best >= threshold] = False
-        inside = products.inside(x[pending]) if len(pending) else np.empty((0, 0), np.float32)
-        close = np.tril(inside >= threshold, -1)
-        for i in np.flatnonzero(close.any(axis=1)).tolist():
-            earlier = np.flatnonzero(close[i] & stays[pending])
-            if len(earlier):
-                j = int(earlier[inside[i, earlier].argmax()])
-                stays[pending[i]] = False
-                best[pending[i]], of[pending[i]] = inside[i, j], rows[pending[j]]
+        stays = best < threshold
+        pending = np.flatnonzero(stays)
+        if len(pending) > 1:
+            new = x if len(pending) == len(rows) else products.take(x, pending)
+            row, earlier, cosine = products.pairs_inside(new, threshold)
+            cuts = np.flatnonzero(np.diff(row)) + 1
+            for pairs in np.split(np.arange(len(row)), cuts) if len(row) else ():
+                alive = pairs[stays[pending[earlier[pairs]]]]
+                if len(alive):
+                    closest = alive[cosine[alive].argmax()]
+                    i = pending[row[closest]]
+                    stays[i] = False
+                    best[i], of[i] = cosine[closest], rows[pending[earlier[closest]]]
         gone.append(rows[~stays])
         partner.append(of[~stays])
         likeness.append(best[~stays])
-        survivors.add(rows[stays], x[stays])
+        survivors.add(rows[stays], x if stays.all() else products.take(x, stays))
     return np.concatenate(gone), np.concatenate(partner), np.concatenate(likeness)
 
 
@@ -67,16 +69,17 @@ class _Survivors:
         self._numbers: list[NDArray[np.int64]] = []
         self._vectors: list[Any] = []
         self._open_rows = np.empty(0, np.int64)
-        self._open: Floats | None = None
+        self._open: Any = None
 
-    def add(self, rows: NDArray[np.int64], vectors: Floats) -> None:
-        self._open = vectors if self._open is None else np.concatenate([self._open, vectors])
+    def add(self, rows: NDArray[np.int64], vectors: Any) -> None:
+        self._open = vectors if self._open is None else self._products.join([self._open, vectors])
         self._open_rows = np.concatenate([self._open_rows, rows])
         while len(self._open_rows) >= KEPT_BLOCK:
             self._numbers.append(self._open_rows[:KEPT_BLOCK])
             fits = (len(self._numbers) + 1) * KEPT_BLOCK <= self._room
-            self._vectors.append(self._products.hold(self._open[:KEPT_BLOCK].copy()) if fits else None)
-            self._open_rows, self._open = self._open_rows[KEPT_BLOCK:], self._open[KEPT_BLOCK:].copy()
+            whole, rest = (self._products.join([part]) for part in (self._open[:KEPT_BLOCK], self._open[KEPT_BLOCK:]))
+            self._vectors.append(self._products.hold(whole) if fits else None)
+            self._open_rows, self._open = self._open_rows[KEPT_BLOCK:], rest
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], Any]]:
         for numbers, vectors in zip(self._numbers, self._vectors, strict=True):

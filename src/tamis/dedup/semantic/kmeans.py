@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,21 @@ class Options:
     seed: int = 42
     init: str = "k-means||"
     oversampling: float = 2.0
+
+
+class Sample(Protocol):
+    """The vectors that clusters are made from."""
+
+    n_rows: int
+
+    def map(self, work: Callable[[int, Any], Any]) -> Iterator[Any]:
+        """Yield `work(first row, block)` of all blocks in order."""
+
+    def rows(self, rows: NDArray[np.int64]) -> Floats:
+        """Return these rows."""
+
+    def sums(self, centroids: Floats, products: Products) -> tuple[NDArray[np.float64], float]:
+        """Return the sum of the vectors nearest to each centroid, and the sum of all distances."""
 
 
 class Blocks:
@@ -73,22 +88,22 @@ class Blocks:
             for last in waiting:
                 yield last.result()
 
+    def sums(self, centroids: Floats, products: Products) -> tuple[NDArray[np.float64], float]:
+        sums, total, held = np.zeros(centroids.shape, np.float64), 0.0, products.hold(centroids)
+        for of_block, lost in self.map(lambda _, x: _gathered(x, len(centroids), held, products)):
+            sums += of_block
+            total += lost
+        return sums, total
+
 
 def fit(
-    sample: Blocks, options: Options, progress: Callable[[float], None] | None = None, products: Products = CPU
+    sample: Sample, options: Options, progress: Callable[[float], None] | None = None, products: Products = CPU
 ) -> Floats:
     """Return the centroids (unit vectors; fewer if there are not so many rows)."""
     centroids = _seeds(sample, options, products)
     before = np.inf
     for i in range(options.max_iter):
-        sums = np.zeros(centroids.shape, np.float64)
-        counts = np.zeros(len(centroids), np.int64)
-        total = 0.0
-        held_centroids = products.hold(centroids)
-        for of_block, n, lost in sample.map(lambda _, x: _gathered(x, len(centroids), held_centroids, products)):  # noqa: B023
-            sums += of_block
-            counts += n
-            total += lost
+        sums, total = sample.sums(centroids, products)
         # A cluster that lost all its rows stays where it was: it costs nothing and may win some again.
         norm = np.sqrt(np.einsum("ij,ij->i", sums, sums))
         moved = norm > 0
@@ -110,9 +125,7 @@ def nearest(x: Floats, held_centroids: Any, products: Products = CPU) -> tuple[N
     return at, (1.0 - likeness).astype(np.float32)
 
 
-def _gathered(
-    x: Floats, n_clusters: int, held_centroids: Any, products: Products
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+def _gathered(x: Floats, n_clusters: int, held_centroids: Any, products: Products) -> tuple[NDArray[np.float64], float]:
     at, distance = nearest(x, held_centroids, products)
     order = np.argsort(at, kind="stable")
     counts = np.bincount(at, minlength=n_clusters)
@@ -120,10 +133,10 @@ def _gathered(
     starts = np.concatenate([[0], np.cumsum(counts[used])[:-1]])
     sums = np.zeros((n_clusters, x.shape[1]), np.float64)
     sums[used] = np.add.reduceat(x[order].astype(np.float64), starts, axis=0)
-    return sums, counts, float(distance.sum(dtype=np.float64))
+    return sums, float(distance.sum(dtype=np.float64))
 
 
-def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
+def _seeds(sample: Sample, options: Options, products: Products) -> Floats:
     """Return the initial centroids: rows of the sample."""
     k = min(options.n_clusters, sample.n_rows)
     if options.init == "random":
@@ -152,7 +165,7 @@ def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
     return _reduced(sample.rows(chosen), sample, k, options.seed, products)
 
 
-def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Products) -> Floats:
+def _reduced(candidates: Floats, sample: Sample, k: int, seed: int, products: Products) -> Floats:
     """Choose k of the candidates by k-means++, each weighted by the rows that are nearest to it."""
     if len(candidates) <= k:
         missing = k - len(candidates)
@@ -164,7 +177,7 @@ def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Pr
         weight += n
     draws = uniform(np.arange(k), seed + 1000)
     chosen = [int(weight.argmax())]
-    distance = np.maximum(1.0 - candidates @ candidates[chosen[0]], 0.0).astype(np.float64)
+    distance = np.maximum(1.0 - products.cosines(held_candidates, chosen[0]), 0.0).astype(np.float64)
     for i in range(1, k):
         odds = np.cumsum(weight * distance)
         if odds[-1] <= 0:
@@ -172,7 +185,7 @@ def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Pr
             chosen += rest.tolist()
             break
         chosen.append(int(np.searchsorted(odds, draws[i] * odds[-1], side="right").clip(0, len(candidates) - 1)))
-        distance = np.minimum(distance, np.maximum(1.0 - candidates @ candidates[chosen[-1]], 0.0))
+        distance = np.minimum(distance, np.maximum(1.0 - products.cosines(held_candidates, chosen[-1]), 0.0))
     chosen_rows: Floats = candidates[np.array(chosen)]
     return chosen_rows
 

@@ -20,7 +20,9 @@ from tamis.memory.gpu import count_gpus
 
 HOST_BYTES = 2_000_000_000  # torch and CUDA take 0.8 GB of a process, and as much again while they start
 _TRIED = (4096, 1024)  # rows and centroids of a product that is measured
+_WORKING_BYTES = 4_000_000_000  # of a device, for products, besides the vectors
 Floats = NDArray[np.float32]
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64], Floats]
 
 
 class Products(Protocol):
@@ -32,8 +34,17 @@ class Products(Protocol):
     def best(self, x: Floats, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
         """Return, for each row, the vector that it resembles most, and the cosine."""
 
-    def inside(self, x: Floats) -> Floats:
-        """Return the cosines of all pairs of rows."""
+    def cosines(self, held_rows: Any, row: int) -> Floats:
+        """Return the cosine of one of the rows with each of them."""
+
+    def pairs_inside(self, x: Any, threshold: float) -> Pairs:
+        """Return (row, earlier row, cosine) of the pairs of rows from this cosine on, ordered by rows."""
+
+    def take(self, x: Any, rows: NDArray[Any]) -> Any:
+        """Return some rows, given by numbers or by a mask, where `x` is."""
+
+    def join(self, parts: list[Any]) -> Any:
+        """Return the rows of some arrays as one array, where they are."""
 
 
 class OnCpu:
@@ -47,9 +58,20 @@ class OnCpu:
         at = likeness.argmax(axis=1)
         return at, likeness[np.arange(len(x)), at]
 
-    def inside(self, x: Floats) -> Floats:
-        product: Floats = x @ x.T
+    def cosines(self, held_rows: Any, row: int) -> Floats:
+        product: Floats = held_rows @ held_rows[row]
         return product
+
+    def pairs_inside(self, x: Any, threshold: float) -> Pairs:
+        product = x @ x.T
+        row, earlier = np.nonzero(np.tril(product >= threshold, -1))
+        return row, earlier, product[row, earlier]
+
+    def take(self, x: Any, rows: NDArray[Any]) -> Any:
+        return x[rows]
+
+    def join(self, parts: list[Any]) -> Any:
+        return np.concatenate(parts)
 
 
 CPU = OnCpu()
@@ -66,27 +88,48 @@ class OnTorch:
             import torch
         except ImportError:
             raise MissingExtra("--backend gpu", "models") from None
+        self._limit = limit or DeviceLimit()
         self._torch, self._device, self.name = torch, torch.device(kind), "gpu" if kind == "cuda" else kind
         if kind == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = False
-            limit_torch(torch, limit or DeviceLimit())
+            limit_torch(torch, self._limit)
 
-    def hold(self, vectors: Floats) -> Any:
+    @property
+    def free_bytes(self) -> int:
+        """Memory of the device that is left for vectors; 0 for the CPU, whose memory is the host's."""
+        if self._device.type != "cuda":
+            return 0
+        free, total = self._torch.cuda.mem_get_info()
+        return max(0, min(int(free), self._limit.bytes_of(int(total))) - _WORKING_BYTES)
+
+    def hold(self, vectors: Any) -> Any:
+        if isinstance(vectors, self._torch.Tensor):
+            return vectors
         return self._torch.from_numpy(np.ascontiguousarray(vectors)).to(self._device)
 
-    def best(self, x: Floats, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
+    def best(self, x: Any, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
         with self._torch.inference_mode():
-            likeness = (
-                self.hold(x) @ (held_rows if isinstance(held_rows, self._torch.Tensor) else self.hold(held_rows)).T
-            )
-            top, at = likeness.max(dim=1)
+            top, at = (self.hold(x) @ self.hold(held_rows).T).max(dim=1)
             return at.cpu().numpy(), top.cpu().numpy()
 
-    def inside(self, x: Floats) -> Floats:
+    def cosines(self, held_rows: Any, row: int) -> Floats:
+        with self._torch.inference_mode():
+            product: Floats = (held_rows @ held_rows[row]).cpu().numpy()
+            return product
+
+    def pairs_inside(self, x: Any, threshold: float) -> Pairs:
         with self._torch.inference_mode():
             own = self.hold(x)
-            product: Floats = (own @ own.T).cpu().numpy()
-            return product
+            product = own @ own.T
+            pairs = (product >= threshold).tril_(-1).nonzero()
+            row, earlier = pairs[:, 0], pairs[:, 1]
+            return row.cpu().numpy(), earlier.cpu().numpy(), product[row, earlier].cpu().numpy()
+
+    def take(self, x: Any, rows: NDArray[Any]) -> Any:
+        return x[self._torch.from_numpy(rows).to(self._device)] if isinstance(x, self._torch.Tensor) else x[rows]
+
+    def join(self, parts: list[Any]) -> Any:
+        return self._torch.cat([self.hold(part) for part in parts])
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """The solver of semantic deduplication: clusters from a sample, then pairs within each cluster.
 
 Out of core: vectors are read from the record files block by block, written once more by groups of clusters that fit
-into the room, and each group is decided alone. What is compared with what depends on the documents and the options
+into the room, and each group is decided alone. Where all vectors fit on a GPU, they are read once and stay there
+(resident.py). What is compared with what depends on the documents and the options
 only, never on the room. Scratch: twice the vectors (4 bytes x dimension for each document), and 16 bytes per document.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +21,10 @@ from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.records import Records
-from tamis.dedup.semantic.greedy import duplicates_in_cluster
-from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, fit, nearest, uniform
-from tamis.dedup.semantic.products import Choice, Products, choose
+from tamis.dedup.semantic.greedy import Read, duplicates_in_cluster
+from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, Sample, fit, nearest, uniform
+from tamis.dedup.semantic.products import Choice, OnTorch, Products, choose
+from tamis.dedup.semantic.resident import DeviceBlocks, ResidentVectors
 from tamis.dedup.semantic.vectors import VECTOR, least_cosine, nothing_to_fit
 from tamis.dedup.state import StateFile
 from tamis.errors import UsageError
@@ -60,13 +64,19 @@ def semantic_duplicates(records: Records, decisions: DecisionFiles, step: Compar
     products = chosen.products
     summary: Summary = {"backend": products.name, "backend_why": chosen.why}
     fraction = step.fit_data_fraction
+    if isinstance(products, OnTorch) and len(records) * dimension * 4 <= products.free_bytes:
+        return {**summary, **_resident_duplicates(records, decisions, step, products, options, say)}
     n_sample, n_vectors = _write_sample(records, os.path.join(work, "sample.f32"), dimension, fraction, options)
     if not n_vectors:
         return {"n_clusters": 0, "dimension": dimension, **summary}
     if not n_sample:
         raise UsageError(nothing_to_fit(fraction, n_vectors))
     threads = n_threads if products.name == "cpu" else 1  # one GPU: threads would only wait for each other
-    centroids = fit(Blocks(os.path.join(work, "sample.f32"), dimension, threads), options, say("clusters"), products)
+    stored = Blocks(os.path.join(work, "sample.f32"), dimension, threads)
+    sample: Sample = stored
+    if isinstance(products, OnTorch) and n_sample * dimension * 4 <= products.free_bytes:
+        sample = DeviceBlocks(products.hold(stored.read(0, n_sample)))
+    centroids = fit(sample, options, say("clusters"), products)
     if centroids.nbytes * 2 > room_bytes:
         raise UsageError(
             f"semantic deduplication: {len(centroids):,} clusters of {dimension} numbers take {centroids.nbytes:,} "
@@ -89,6 +99,44 @@ def semantic_duplicates(records: Records, decisions: DecisionFiles, step: Compar
         "n_sample": n_sample,
         "largest_cluster": int(sizes.max()),
         **summary,
+    }
+
+
+def _resident_duplicates(
+    records: Records, decisions: DecisionFiles, step: CompareVectors, products: OnTorch, options: Options, say: Say
+) -> Summary:
+    """Find the duplicates with all vectors on the device."""
+    dimension = records.types[VECTOR].itemsize // 4
+    there = records.column("length") >= 0
+    n_vectors = int(there.sum())
+    if not n_vectors:
+        return {"n_clusters": 0, "dimension": dimension}
+    clock = [time.monotonic()]
+    vectors = ResidentVectors(records, VECTOR, dimension, products)
+    clock.append(time.monotonic())
+    share = _sample_share(len(records), step.fit_data_fraction, options)
+    sample = np.flatnonzero(there & (uniform(np.arange(len(records)), options.seed) < share))
+    if not len(sample):
+        raise UsageError(nothing_to_fit(step.fit_data_fraction, n_vectors))
+    centroids = fit(vectors.sample(sample), options, say("clusters"), products)
+    clock.append(time.monotonic())
+    cluster, distance = vectors.nearest(centroids)
+    say("assignment")(1.0)
+    numbers = np.flatnonzero(there)
+    meta = np.empty(len(numbers), _META)
+    meta["number"], meta["cluster"], meta["distance"] = numbers, cluster[numbers], distance[numbers]
+    meta["rank"] = records.column("rank")[numbers]
+    take = vectors.take if len(numbers) == len(records) else lambda rows: vectors.take(numbers[rows])
+    clock.append(time.monotonic())
+    _decide(meta, take, len(numbers), decisions, step, products, say("pairs"))
+    clock.append(time.monotonic())
+    phases = zip(("to the device", "clusters", "assignment", "pairs"), itertools.pairwise(clock), strict=True)
+    return {
+        "phase_seconds": {phase: round(end - begin, 3) for phase, (begin, end) in phases},
+        "n_clusters": len(centroids),
+        "dimension": dimension,
+        "n_sample": len(sample),
+        "largest_cluster": int(np.bincount(meta["cluster"]).max()),
     }
 
 
@@ -153,8 +201,7 @@ def _write_sample(
     records: Records, path: str, dimension: int, fraction: float | None, options: Options
 ) -> tuple[int, int]:
     """Write the vectors that clusters are made from; return their number, and that of all vectors."""
-    n_rows = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
-    share = float(fraction) if fraction is not None else min(1.0, n_rows / max(1, len(records)))
+    share = _sample_share(len(records), fraction, options)
     n = n_vectors = 0
     with open(path, "wb") as file:
         for first, x, there, _ in fixed_blocks(records, dimension):
@@ -162,6 +209,11 @@ def _write_sample(
             file.write(x[chosen].tobytes())
             n, n_vectors = n + int(chosen.sum()), n_vectors + int(there.sum())
     return n, n_vectors
+
+
+def _sample_share(n_documents: int, fraction: float | None, options: Options) -> float:
+    n_rows = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
+    return float(fraction) if fraction is not None else min(1.0, n_rows / max(1, n_documents))
 
 
 def _assign(
@@ -228,10 +280,26 @@ def _decide_group(
     vectors = Blocks(spilled.as_file(2 * group), dimension)
     in_memory = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
     read = vectors.rows if in_memory is None else in_memory.__getitem__
-    room_rows = room_bytes // (4 * dimension)
+    _decide(meta, read, room_bytes // (4 * dimension), decisions, step, products)
+    return len(meta)
+
+
+def _decide(
+    meta: Any,
+    read: Read,
+    room_rows: int,
+    decisions: DecisionFiles,
+    step: CompareVectors,
+    products: Products,
+    progress: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Add the duplicates of each cluster; `meta` describes the rows that `read` returns."""
+    done = 0
     by_cluster = np.argsort(meta["cluster"], kind="stable")
     cuts = np.flatnonzero(np.diff(meta["cluster"][by_cluster])) + 1
     for rows in np.split(by_cluster, cuts):
+        done += len(rows)
+        progress(done / len(meta))
         if len(rows) < 2:
             continue
         order = rows[_order(meta[rows], step.which_to_keep, step.order_seed)]
@@ -241,7 +309,6 @@ def _decide_group(
         if len(gone):
             _, back, n = np.unique(partners, return_inverse=True, return_counts=True)
             decisions.add(meta["number"][gone], meta["number"][partners], likeness, n[back] + 1)
-    return len(meta)
 
 
 def _order(meta: Any, which: str, seed: int) -> NDArray[np.int64]:

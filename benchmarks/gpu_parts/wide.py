@@ -1,0 +1,131 @@
+"""Measure semantic deduplication of 4 million vectors of 1,024 numbers on a GPU, first read to last commit.
+
+Vectors of one cluster have a cosine of about 0.7, planted copies of about 0.98, and `eps` is 0.05. Files are made
+before, by as many processes as there are cores; duplicates are listed, not removed. `timeline`: when names appeared in
+the run directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+WIDTH, EPS, COPIES, GOAL = 1024, 0.05, 0.1, 200_000
+_PART, _PER_CLUSTER = 31_250, 1000
+
+
+def make_part(folder: Path, part: int, n: int, n_clusters: int) -> int:
+    """Write one file; return how many of its documents are copies of others in it."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    centers = np.random.default_rng(0).standard_normal((n_clusters, WIDTH), np.float32)
+    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+    rng = np.random.default_rng([1, part])
+    x = rng.standard_normal((n, WIDTH), np.float32)
+    x *= np.float32(0.65 / np.sqrt(WIDTH))
+    x += centers[rng.integers(0, n_clusters, n)]
+    copies = np.arange(n - round(n * COPIES), n)
+    sources = rng.choice(n - len(copies), len(copies), replace=False)
+    noise = rng.standard_normal((len(copies), WIDTH), np.float32)
+    x[copies] = x[sources] + noise * np.float32(0.2 / np.sqrt(WIDTH))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    lists = pa.ListArray.from_arrays(np.arange(0, n * WIDTH + 1, WIDTH, dtype=np.int32), pa.array(x.reshape(-1)))
+    table = pa.table({"id": np.arange(part * _PART, part * _PART + n), "embeddings": lists})
+    path = folder / f"part-{part:04d}.parquet"
+    pq.write_table(table, path, row_group_size=8192, compression="none", use_dictionary=False)
+    return len(copies)
+
+
+def make(folder: Path, n: int) -> int:
+    """Write all files; return the number of copies."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    parts = [(i, min(_PART, n - i * _PART)) for i in range(-(-n // _PART))]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = [pool.submit(make_part, folder, i, size, max(1, n // _PER_CLUSTER)) for i, size in parts]
+        return sum(one.result() for one in made)
+
+
+class Timeline:
+    """When files and folders appear below a folder, down to the third level."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.seen, self._over = folder, [], threading.Event()
+        self._began = time.perf_counter()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        known: set[str] = set()
+        while not self._over.wait(0.1):
+            now = round(time.perf_counter() - self._began, 1)
+            for pattern in ("*", "*/*", "*/*/*"):
+                for path in self.folder.glob(pattern):
+                    name = str(path.relative_to(self.folder))
+                    if name not in known and len(known) < 300:
+                        known.add(name)
+                        self.seen.append((now, name))
+
+    def stop(self) -> list[tuple[float, str]]:
+        self._over.set()
+        self._thread.join()
+        return self.seen
+
+
+def disk_gb_per_s(folder: Path, n_bytes: int = 2 << 30) -> float:
+    """Return the rate of one file that is written and synced."""
+    block, path = os.urandom(1 << 24), folder / "disk.probe"
+    began = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(n_bytes >> 24):
+            file.write(block)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - began
+    path.unlink()
+    return n_bytes / seconds / 1e9
+
+
+def run(work: Path, n: int, backend: str, memory: str) -> dict[str, Any]:
+    from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+
+    work.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    planted = make(work / "wide", n)
+    made_s = time.perf_counter() - began
+    disk = disk_gb_per_s(work) if n > 100_000 else 0.0
+    output = work / "wide-out"
+    shutil.rmtree(output, ignore_errors=True)
+    timeline = Timeline(output)
+    workflow = SemanticDeduplicationWorkflow(
+        str(work / "wide"), str(output), None, eps=EPS, backend=backend, verbose=False
+    )
+    began = time.perf_counter()
+    result = workflow.run(memory=memory)
+    seconds = time.perf_counter() - began
+    seen = timeline.stop()
+    summary = result.summary
+    return {
+        "vectors": n,
+        "width": WIDTH,
+        "seconds": round(seconds, 1),
+        "vectors_per_s": round(n / seconds),
+        "phases": summary.get("phase_seconds"),
+        "made_s": round(made_s, 1),
+        "disk_gb_per_s": round(disk, 2),
+        "memory": memory,
+        "cores": len(os.sched_getaffinity(0)),
+        "peak_gb": round(result.peak_bytes / 1e9, 2),
+        "backend": summary.get("backend"),
+        "clusters": summary.get("n_clusters"),
+        "duplicates": summary.get("n_duplicates"),
+        "planted": planted,
+        "timeline": [f"{at} {name}" for at, name in seen],
+    }
