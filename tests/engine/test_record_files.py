@@ -16,8 +16,12 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.engine.worker.bookmarks import NAME, Bookmarks
 from tamis.errors import RunConflict
+from tamis.formats.warc.format import WarcScan
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io import DocumentReader, JsonlWriter, WarcReader
+from tamis.tasks import DocumentBatch
 from tests.support.command import SRC
 from tests.support.loopback import serve
 from tests.support.run_dirs import run_dir_path
@@ -187,3 +191,78 @@ def test_files_of_a_web_server_are_read_in_ranges(tmp_path: Path) -> None:
     )
     assert found == sorted(3 * expected)
     assert {r.range for r in server.requests} - {None}  # by ranges, never as a whole on this disk
+
+
+class StopsLate(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Ends the run at the page before the last one, as long as the file `flag` is there."""
+
+    name = "stops late"
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        last = [url for url in batch.texts("url").to_pylist() if url and url.endswith(f"/{N - 2}")]
+        if last and Path(self.flag).exists():
+            raise OSError(28, "No space left on device")
+        return batch
+
+
+@pytest.mark.parametrize("name", ["a.warc.gz", "a.warc"])
+def test_a_resumed_run_does_not_read_what_it_has(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [record(i, response(page(i) * 20)) for i in range(N)]
+    (tmp_path / "in").mkdir()
+    source = tmp_path / "in" / name
+    source.write_bytes(b"".join(members(*records) if name.endswith("gz") else records))
+    flag = tmp_path / "flag"
+
+    def go(output: Path) -> Any:
+        reader = WarcReader(str(source), blocksize="100KB")
+        pipeline = Pipeline("late", stages=[reader, StopsLate(str(flag)), JsonlWriter(str(output))])
+        pipeline.run(InProcessExecutor(), progress=False)
+        return pipeline.last_result
+
+    whole = go(tmp_path / "whole")
+    assert not (run_dir_path(tmp_path / "whole") / NAME).exists()
+    flag.touch()
+    with pytest.raises(Exception, match="No space left"):
+        go(tmp_path / "out")
+    (marks,) = (run_dir_path(tmp_path / "out") / NAME).iterdir()
+    assert len(marks.read_text().splitlines()) > 5
+    flag.unlink()
+    offsets: list[int] = []
+
+    def scan(raw: Any, path: str, max_record_bytes: int, offset: int = 0) -> WarcScan:
+        offsets.append(offset)
+        return WarcScan(raw, path, max_record_bytes, offset)
+
+    monkeypatch.setattr("tamis.formats.warc.format.scan", scan)
+    resumed = go(tmp_path / "out")
+    assert offsets
+    assert min(offsets) > source.stat().st_size // 2
+    assert lines(tmp_path / "out") == lines(tmp_path / "whole")
+    assert resumed.ledger.written.n == whole.ledger.written.n == N
+    assert not (run_dir_path(tmp_path / "out") / NAME).exists()
+
+
+def test_bookmarks_are_of_one_state_of_a_file_and_survive_a_broken_line(tmp_path: Path) -> None:
+    marks = Bookmarks(str(tmp_path), "a.warc.gz", (10, 20), 1000)
+    for position, offset in ((500, 7), (100, 3), (900, 9)):
+        marks.add(position, offset)
+    again = Bookmarks(str(tmp_path), "a.warc.gz", (10, 20), 1000)
+    again.add(900, 9)
+    (path,) = (tmp_path / NAME).iterdir()
+    path.write_bytes(path.read_bytes() + b"1200 1")
+    assert [again.before(position) for position in (0, 499, 500, 899, 5000)] == [
+        (0, 0),
+        (0, 0),
+        (500, 7),
+        (500, 7),
+        (900, 9),
+    ]
+    for other in (
+        Bookmarks(str(tmp_path), "a.warc.gz", (10, 21), 1000),
+        Bookmarks(str(tmp_path), "a.warc.gz", (10, 20), 999),
+        Bookmarks(str(tmp_path), "a.warc.gz", None, 1000),
+    ):
+        assert other.before(5000) == (0, 0)

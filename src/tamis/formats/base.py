@@ -157,6 +157,8 @@ class RecordScan(Protocol):
     file_bytes: int
     stored_offset: int
     """Bytes of the file, as stored, before the last frame."""
+    can_begin_here: bool
+    """Whether a scan that begins at the last frame gives the same frames from there on."""
 
     def __iter__(self) -> Iterator[RecordFrame]: ...
 
@@ -179,8 +181,11 @@ class DecodedRecords:
 class RecordFormat(Protocol):
     """The module of a format of records."""
 
-    def scan(self, raw: BinaryIO, path: str, max_record_bytes: int) -> RecordScan:
-        """Return the frames of a file. `raw` must be able to seek. Larger records are refused without being held."""
+    def scan(self, raw: BinaryIO, path: str, max_record_bytes: int, offset: int = 0) -> RecordScan:
+        """Return the frames of a file from byte `offset` on, which is 0 or where an earlier scan could begin again.
+
+        `raw` must be able to seek. Larger records are refused without being held.
+        """
         ...
 
     def decode(self, frames: Iterable[tuple[int, RecordFrame]], path: str, max_record_bytes: int) -> DecodedRecords:

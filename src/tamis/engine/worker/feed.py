@@ -19,6 +19,7 @@ from tamis.engine.messages import Block, Done, UnitMessage
 from tamis.engine.schema import Covered
 from tamis.engine.units import TO_END, Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
+from tamis.engine.worker.bookmarks import Bookmarks
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, open_input
@@ -66,8 +67,11 @@ def feed(
             with file:
                 records = record_format(piece.path)
                 if records is not None:
-                    scan = records.scan(file, piece.path, config.max_record_bytes)
-                    _feed_records(scan, unit, prefix, contents, emit)
+                    state = config.inputs.get(piece.path)
+                    marks = Bookmarks(os.path.dirname(config.plan_path), piece.path, state, config.max_record_bytes)
+                    position, offset = marks.before(unit.pieces[0].start)
+                    scan = records.scan(file, piece.path, config.max_record_bytes, offset)
+                    _feed_records(scan, position, marks, unit, prefix, contents, emit)
                     return _report(contents.bad, contents.covered, base)
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
                 blocks = StreamBlocks(stream, unit, config.max_record_bytes, prefix, contents, emit)
@@ -90,11 +94,12 @@ def _report(bad: list[QuarantinedInput], covered: list[Covered], base: str) -> D
     return Done(n_records=len(bad), covered=covered, files=files, ledger=ledger)
 
 
-def _feed_records(scan: RecordScan, unit: Unit, prefix: str, contents: Contents, emit: Emit) -> None:
-    """Hand out the frames of a file whose positions are in the ranges of the unit."""
+def _feed_records(
+    scan: RecordScan, position: int, marks: Bookmarks, unit: Unit, prefix: str, contents: Contents, emit: Emit
+) -> None:
+    """Hand out the frames of a file whose positions are in the ranges of the unit; the scan begins at `position`."""
     piece, ranges = unit.pieces[0], [(p.start, p.end) for p in unit.pieces]
-    block = _FrameBlocks(piece, prefix, scan, emit)
-    position = 0
+    block = _FrameBlocks(piece, prefix, scan, marks, emit)
     with reusing_large_blocks():
         for frame in scan:
             while ranges and position >= ranges[0][1]:
@@ -114,8 +119,8 @@ def _feed_records(scan: RecordScan, unit: Unit, prefix: str, contents: Contents,
 class _FrameBlocks:
     """Frames on their way to block files, written as they come."""
 
-    def __init__(self, piece: Piece, prefix: str, scan: RecordScan, emit: Emit) -> None:
-        self._piece, self._prefix, self._scan, self._emit = piece, prefix, scan, emit
+    def __init__(self, piece: Piece, prefix: str, scan: RecordScan, marks: Bookmarks, emit: Emit) -> None:
+        self._piece, self._prefix, self._scan, self._marks, self._emit = piece, prefix, scan, marks, emit
         self._n_files = self._first = 0
         self._path = ""
         self._sink: BlockWriter | None = None
@@ -129,6 +134,8 @@ class _FrameBlocks:
             self._path, self._first = f"{self._prefix}.{self._n_files}.block", position
             self._n_files += 1
             self._sink = BlockWriter(self._path)
+            if self._scan.can_begin_here:
+                self._marks.add(position, frame.offset)
         self._waiting += frame.pack()
         self._n_waiting += n_bytes
         if self._n_waiting >= _WRITE_BYTES:

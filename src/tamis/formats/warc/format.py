@@ -55,24 +55,26 @@ ENCODED = "responses in an encoding that is not read"
 class WarcScan:
     """The frames of a WARC file, in order."""
 
-    def __init__(self, raw: BinaryIO, path: str, max_record_bytes: int) -> None:
+    def __init__(self, raw: BinaryIO, path: str, max_record_bytes: int, offset: int = 0) -> None:
         self._fault = ""
         try:
             codec = _codec(raw, codec_of(path))
         except Undecodable as exc:
             codec, self._fault = None, str(exc)
-        self._scanner = WarcScanner(raw, codec, max_record_bytes, _DOCUMENTS)
+        self._scanner = WarcScanner(raw, codec, max_record_bytes, _DOCUMENTS, offset)
         self.file_bytes = self._scanner.file_bytes
         self._max_record_bytes = max_record_bytes
         self.stored_offset = 0
         """Bytes of the file before the last frame."""
+        self.can_begin_here = False
+        """Whether the last frame is a record at which reading can begin: nothing before it matters for what follows."""
 
     def __iter__(self) -> Iterator[RecordFrame]:
         if self._fault:
             yield RecordFrame(FrameKind.FAULT, 0, self.file_bytes, self._fault.encode())
             return
         for record in self._scanner:
-            self.stored_offset = record.offset
+            self.stored_offset, self.can_begin_here = record.offset, self._scanner.can_begin_here
             if isinstance(record, WarcFault):
                 lost = record.lost_bytes(self.file_bytes)
                 yield RecordFrame(FrameKind.FAULT, record.offset, lost, record.reason.encode("utf-8", "replace"))
@@ -237,6 +239,6 @@ def first_documents(raw: BinaryIO, path: str, n_bytes: int, max_record_bytes: in
     return decode(frames, path, max_record_bytes), scan
 
 
-def scan(raw: BinaryIO, path: str, max_record_bytes: int) -> WarcScan:
-    """Return the frames of a file, which is read from its beginning and must be able to seek."""
-    return WarcScan(raw, path, max_record_bytes)
+def scan(raw: BinaryIO, path: str, max_record_bytes: int, offset: int = 0) -> WarcScan:
+    """Return the frames of a file from byte `offset` on; it must be able to seek."""
+    return WarcScan(raw, path, max_record_bytes, offset)

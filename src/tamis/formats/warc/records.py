@@ -102,21 +102,33 @@ class _Damage(Exception):
 
 
 class WarcScanner:
-    """Iterates over the records and faults of a file, which is read from its beginning and must be able to seek.
+    """Iterates over the records and faults of a file, from byte `offset` on, where a record begins.
+
+    The file must be able to seek.
 
     `max_block_bytes`: larger blocks are skipped without being held. `kinds`: records of other types come without their
     blocks.
     """
 
     def __init__(
-        self, raw: BinaryIO, codec: str | Codec | None, max_block_bytes: int, kinds: frozenset[str] | None = None
+        self,
+        raw: BinaryIO,
+        codec: str | Codec | None,
+        max_block_bytes: int,
+        kinds: frozenset[str] | None = None,
+        offset: int = 0,
     ) -> None:
         self._raw, self._codec, self._max_block_bytes, self._kinds = raw, codec, max_block_bytes, kinds
         self.file_bytes = raw.seek(0, io.SEEK_END)
         self._effort = Effort(_REREAD_FACTOR * self.file_bytes + _REREAD_BYTES)
-        self._window = Window(raw, codec, 0)
+        self._window = Window(raw, codec, offset)
         self._resynchronised = False
         self._has_shared_members = False  # some member holds several records
+
+    @property
+    def can_begin_here(self) -> bool:
+        """Return True if a scan from the offset of the last record on gives it and the same records after it."""
+        return not self._resynchronised and not self._has_shared_members
 
     def __iter__(self) -> Iterator[WarcRecord | WarcFault]:
         window = self._window

@@ -6,6 +6,7 @@ lock            held while a run works here
 staged/         files being written          scratch/   blocks between processes
 scratch.json    where the blocks are, if elsewhere (--scratch): in another folder, in a bucket
 quarantine/     input that could not be processed, with reasons
+bookmarks/      until the run ends: where reading of WARC files can begin again (engine/worker/bookmarks.py)
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
 run.json        the whole run, all passes and sessions (engine/run_record.py)
@@ -43,6 +44,7 @@ from tamis.engine.schema import (
     read_fields,
 )
 from tamis.engine.supervisor.coverage import Coverage
+from tamis.engine.worker.bookmarks import NAME as BOOKMARKS
 from tamis.errors import RunConflict
 from tamis.stores import scratch_files, scratch_references
 from tamis.stores.run_locations import FETCHED, RUN_DIRECTORY, local_output_dir, run_dir_of
@@ -226,6 +228,8 @@ class RunDir(files.Closing):
             if self.remote is not None:
                 self.remote.close()
             self._remove_scratch()
+            if self.read_json("manifest.json") is not None:  # the run has ended
+                remove_own_folder(os.path.join(self.path, BOOKMARKS))
             os.close(self._lock)
             self._lock = -1
 
