@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation
-from tamis.curation.steps import Buckets, DuplicateLines, ExactDuplicates, KeepTop
+from tamis.curation.steps import Buckets, DuplicateLines, ExactDuplicates, KeepTop, Scores
 from tamis.dedup.quantiles.weighted import NO_KEY, keys_of, numbers_of, smallest_reaching, totals_of
 from tamis.errors import UsageError
+from tamis.stages.text.filters import Filter, ScoreFilter
+from tamis.stages.text.filters.heuristic.string import WordCountFilter
 from tests.support import command
 from tests.support.limits import examples
 from tests.support.run_dirs import run_dir_path
@@ -227,8 +229,29 @@ def test_scores_of_an_earlier_run_are_used(tmp_path: Path, ensemble: str) -> Non
     (source / "new.jsonl").write_text(json.dumps({**docs[0], "id": "new", "other": 1.0}) + "\n")
     curate([KeepTop("other", fraction=1.0, **again)], source, tmp_path / "all")
     assert {d["id"] for d in read(tmp_path / "all")} == {d["id"] for d in docs}
-    with pytest.raises(UsageError, match="has 0 tables of scores"):
+    with pytest.raises(UsageError, match="has no table of scores"):
         Buckets("score", scores_from=str(tmp_path / "top"))
+
+
+def test_what_a_stage_made_is_kept_and_given_to_the_stages_of_a_later_run(tmp_path: Path) -> None:
+    docs = documents(300)
+    source = write(tmp_path / "in", docs)
+    model = ScoreFilter(WordCountFilter(min_words=0), score_field="words")
+    made = curate([model, Scores(["words", "other"]), Buckets("words", 3)], source, tmp_path / "first")
+    listed = made.deduplications["scores"]["scores"]
+    assert [(one["name"], one["n"]) for one in listed] == [("words", len(read(tmp_path / "first"))), ("other", 300)]
+    words = {d["id"]: d["words"] for d in read(tmp_path / "first")}
+    page = (run_dir_path(tmp_path / "first") / "report.html").read_text()
+    assert f'<td class="n">{max(words.values())}</td>' in page
+    again = Scores("words", scores_from=str(tmp_path / "first"))
+    middle = sorted(words.values())[150]
+    curate([again, Filter(lambda n: n >= middle, "words"), KeepTop("words", documents=50)], source, tmp_path / "second")
+    kept = {d["id"]: d["words"] for d in read(tmp_path / "second")}
+    assert len(kept) == 50
+    assert kept == {i: words[i] for i in kept}
+    assert min(kept.values()) >= sorted(words.values())[-50]
+    with pytest.raises(UsageError, match="has no scores of more"):
+        curate([Scores("more", scores_from=str(tmp_path / "first"))], source, tmp_path / "third")
 
 
 @pytest.mark.parametrize(

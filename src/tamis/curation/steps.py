@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, SUBSTRINGS, TOP, DedupKind
+from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, SCORES, SUBSTRINGS, TOP, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.planning import KEY_BYTES, META_BYTES, passage_scratch_bytes
 from tamis.dedup.stages import RemoveDuplicates
@@ -167,6 +167,31 @@ class Decontaminate(Deduplication):
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         return _named(self.workflow(os.curdir).removal(table, paths), self.name)
+
+
+@dataclass
+class Scores(Deduplication):
+    """Keep the scores of documents for later runs, or take them from an earlier one: a model need not run again.
+
+    `score`: a field with numbers, or several. They are listed by file and offset in NAME-scores.parquet, among the
+    duplicates of the run directory, about 4 bytes each. With `scores_from`, the output of an earlier run over the same
+    input, documents get these fields from there instead, as 32-bit floats, null where that run had none.
+    """
+
+    score: str | Sequence[str] = ()
+    scores_from: str | None = None
+    text_field: str = "text"
+    name: str = "scores"
+
+    kind = SCORES
+
+    def workflow(self, output: str) -> Any:
+        from tamis.dedup.quantiles.workflow import ScoresWorkflow
+
+        return ScoresWorkflow(output, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        return _named(self.workflow(os.curdir).removal(table), self.name)
 
 
 @dataclass

@@ -107,6 +107,16 @@ CONTAMINATION = DedupKind(
     is_deduplication=False,
     figures=ShippedFigures(mb_per_s=70.0, start_s=3.5),
 )
+SCORES = DedupKind(
+    name="scores",
+    title="scores",
+    summary="Scores of documents are kept for later runs, or taken from an earlier one.",
+    workflow="ScoresWorkflow",
+    step="scores",
+    keys="its scores",
+    changes_text=True,
+    is_deduplication=False,
+)
 BUCKETS = DedupKind(
     name="buckets",
     title="buckets by score",
@@ -137,4 +147,6 @@ MIX = DedupKind(
     is_deduplication=False,
 )
 
-KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION, BUCKETS, TOP, MIX)}
+KINDS = {
+    kind.name: kind for kind in (EXACT, FUZZY, LINES, SUBSTRINGS, SEMANTIC, CONTAMINATION, SCORES, BUCKETS, TOP, MIX)
+}

@@ -117,6 +117,13 @@ class DecideBuckets(SolverStep):
 
 
 @dataclass(frozen=True)
+class KeepScores(SolverStep):
+    """List the scores of every document, from records or from the table of an earlier run."""
+
+    choice: ScoreChoice
+
+
+@dataclass(frozen=True)
 class DecideTop(SolverStep):
     """Find which documents with the highest scores fit into a limit."""
 
@@ -210,6 +217,7 @@ STEPS: Mapping[type[SolverStep], str] = {
     DecideContamination: "tamis.dedup.contamination.solver:decide_contamination",
     DecideBuckets: "tamis.dedup.quantiles.solver:decide_buckets",
     DecideMix: "tamis.dedup.quantiles.solver:decide_mix",
+    KeepScores: "tamis.dedup.quantiles.solver:keep_scores",
     DecideTop: "tamis.dedup.quantiles.solver:decide_top",
     GroupSelections: "tamis.dedup.substrings.grouping:group_selections",
     CompareWindows: "tamis.dedup.substrings.comparing:compare_windows",

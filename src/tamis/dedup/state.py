@@ -71,6 +71,7 @@ class Summary(TypedDict, total=False):
     sets: list[dict[str, Any]]  # of each evaluation set: its items, and those that were found
     # buckets and the best documents
     n_without_score: int
+    scores: list[dict[str, Any]]  # of each score: how many, its range and mean
     buckets: list[dict[str, Any]]  # of each group: documents and weight by bucket
     lowest_score: float | None
     weight_of_all: int

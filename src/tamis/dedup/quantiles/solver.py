@@ -28,13 +28,63 @@ from tamis.stores.urls import path_text
 
 if TYPE_CHECKING:
     from tamis.dedup.solver import SolverRun
-    from tamis.dedup.solver_task import DecideBuckets, DecideMix, DecideTop
+    from tamis.dedup.solver_task import DecideBuckets, DecideMix, DecideTop, KeepScores
 
 Array = NDArray[Any]
 # Documents of each group that are looked at to come close to its tokens.
 _LEAST_NEXT, _MOST_NEXT, _MOST_NEXT_OF_ALL = 64, 4096, 1 << 20
 _NONE = tuple(np.empty(0, np.int64) for _ in range(5))
-EDGES, SCORES, MIX_FILE, TABLE = "edges.json", "scores.parquet", "mix.json", "buckets.json"
+EDGES, SCORES, MIX_FILE, TABLE, LISTED = "edges.json", "scores.parquet", "mix.json", "buckets.json", "scores.json"
+
+
+def keep_scores(step: KeepScores, run: SolverRun) -> None:
+    """List the scores of every document; those of an earlier run also by position, for the stage that adds them."""
+    side = _side_scores(step.choice, run)
+    scored = _ScoredRecords(Records(run.task.records), step.choice, False, side)
+    os.makedirs(run.task.duplicates, exist_ok=True)
+    names = step.choice.scores
+    table = _table(run, {"file": "<i4", "offset": "<i8", **{f"score_{k}": "<f4" for k in range(len(names))}})
+    sums = [_ScoreSum(name) for name in names]
+    n_without = 0
+    with _ScoreTable(os.path.join(run.task.duplicates, SCORES), step.choice, run.paths()) as kept:
+        for part in scored.parts():
+            known = np.logical_or.reduce([~np.isnan(score) for score in part.scores])
+            n_without += len(known) - int(known.sum())
+            for one, values in zip(sums, part.scores, strict=True):
+                one.add(values)
+            if side is not None:
+                rows = np.flatnonzero(known)
+                columns = {f"score_{k}": score[rows] for k, score in enumerate(part.scores)}
+                table.add(file=part.file[rows], offset=part.offset[rows], **columns)
+            kept.add(part)
+    table.close()
+    listed = [one.to_dict() for one in sums]
+    files.write_json(os.path.join(run.task.duplicates, LISTED), {"scores": listed}, mode=0o666)
+    run.state.summary.write(
+        {"n_documents": len(scored.records), "n_duplicates": 0, "n_without_score": n_without, "scores": listed}
+    )
+
+
+@dataclass
+class _ScoreSum:
+    """The number, the range and the mean of one score."""
+
+    name: str
+    n: int = 0
+    total: float = 0.0
+    low: float = np.inf
+    high: float = -np.inf
+
+    def add(self, values: Array) -> None:
+        values = values[~np.isnan(values)].astype(np.float64)
+        if len(values):
+            self.n, self.total = self.n + len(values), self.total + float(values.sum())
+            self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; without a range where no document has the score."""
+        found = {"low": self.low, "high": self.high, "mean": self.total / self.n} if self.n else {}
+        return {"name": self.name, "n": self.n, **found}
 
 
 def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:

@@ -101,6 +101,29 @@ def _short(values: Sequence[Any]) -> bytes:
 
 
 @dataclass(repr=False)
+class AddScores(PositionTableStage):
+    """Adds the scores that a table lists for each document as fields, null for those that it does not list."""
+
+    table: str
+    fields: list[str] = field(default_factory=list)
+    name: str = "scores"
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
+
+    def outputs(self) -> Any:
+        return ["data"], list(self.fields)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        if not self.fields:
+            return batch
+        rows, columns = self.listed(batch, *(f"score_{k}" for k in range(len(self.fields))))
+        for name, scores in zip(self.fields, columns, strict=True):
+            found = np.full(batch.num_items, np.nan, np.float32)
+            found[rows] = scores
+            batch = batch.with_column(name, pa.array(found, mask=np.isnan(found)))
+        return batch
+
+
+@dataclass(repr=False)
 class AssignBuckets(PositionTableStage):
     """Adds a field with the bucket that a table lists for each document, null for those without a score."""
 

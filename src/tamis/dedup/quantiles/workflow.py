@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.kinds import BUCKETS, MIX, TOP, DedupKind
+from tamis.dedup.kinds import BUCKETS, MIX, SCORES, TOP, DedupKind
 from tamis.dedup.quantiles.choice import ENSEMBLES, MOST_BUCKETS, WEIGHTS, ScoreChoice, TopLimit, load_edges
 from tamis.dedup.quantiles.mixing import MixRule
-from tamis.dedup.quantiles.stages import AssignBuckets, DropBelow, ScoreRecords, WriteCopies
+from tamis.dedup.quantiles.stages import AddScores, AssignBuckets, DropBelow, ScoreRecords, WriteCopies
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import check_integer, is_number, parse_fraction
 from tamis.stores.run_locations import run_dir_of
@@ -34,22 +34,61 @@ def score_choice(
         raise UsageError(f"{who}: score must be the name of a field, or several different ones, got {score!r}")
     check_choice(f"{who}: ensemble", ensemble, ENSEMBLES)
     check_choice(f"{who}: weight", weight, WEIGHTS)
-    return ScoreChoice(scores, ensemble, weight, None if scores_from is None else _score_table(who, scores_from))
+    table = None if scores_from is None else _score_table(who, scores_from, scores)
+    return ScoreChoice(scores, ensemble, weight, table)
 
 
-def _score_table(who: str, path: str) -> str:
-    """Return the table of scores that a path names: itself, or the only one of an output folder."""
+def _score_table(who: str, path: str, scores: Sequence[str]) -> str:
+    """Return the table of scores that a path names: itself, or that of an output folder with most documents."""
     if os.path.isdir(path):
         folder = os.path.join(run_dir_of(path), "duplicates")
         found = sorted(glob.glob(os.path.join(glob.escape(folder), "*scores.parquet")))
-        if len(found) != 1:
-            raise UsageError(
-                f"{who}: {path} has {len(found)} tables of scores ({folder}/*scores.parquet); name the file"
-            )
-        path = found[0]
+        if not found:
+            raise UsageError(f"{who}: {path} has no table of scores ({folder}/*scores.parquet)")
+        path = max(found, key=lambda table: _n_rows(table, scores))
     if not os.path.isfile(path):
-        raise UsageError(f"{who}: there is no {path}; give the output of a run with buckets")
+        raise UsageError(f"{who}: there is no {path}; give the output of a run with scores or buckets")
+    if missing := [name for name in scores if name not in _columns(path)]:
+        raise UsageError(f"{who}: {path} has no scores of {', '.join(missing)}; it has {', '.join(_columns(path)[2:])}")
     return os.path.abspath(path)
+
+
+def _n_rows(path: str, scores: Sequence[str]) -> int:
+    """Return how many documents a table lists, 0 if it lacks one of the scores."""
+    from tamis.formats.parquet.format import open_file
+
+    return int(open_file(path).metadata.num_rows) if set(scores) <= set(_columns(path)) else 0
+
+
+def _columns(path: str) -> list[str]:
+    from tamis.formats.parquet.format import open_file
+
+    try:
+        return list(open_file(path).schema_arrow.names)
+    except (OSError, ValueError) as exc:  # errors of Arrow are ValueErrors
+        raise UsageError(f"{path}: no table of scores, or a damaged one ({exc})") from None
+
+
+@dataclass
+class ScoresWorkflow:
+    """Scores of documents by their position; a step of a curation. See curation.steps.Scores."""
+
+    output_path: str
+    score: str | Sequence[str] = ()
+    scores_from: str | None = None
+    text_field: str = "text"
+
+    def __post_init__(self) -> None:
+        self.choice = score_choice(SCORES.title, self.score, "max", "documents", self.scores_from)
+
+    def passes(self) -> Passes:
+        from tamis.dedup.solver_task import KeepScores
+
+        identity = _identity(self.choice, None, self.text_field, None)
+        return _passes(SCORES, self.output_path, ScoreRecords(self.choice.fields), KeepScores(self.choice), identity)
+
+    def removal(self, table: str) -> ProcessingStage[Any, Any]:
+        return AddScores(table, self.choice.scores if self.scores_from is not None else [])
 
 
 @dataclass

@@ -11,7 +11,7 @@ from tamis.files import read_json
 from tamis.observe.charts.svg import number, text
 from tamis.observe.charts.tables import folded_table, table
 
-_BUCKETS, _MIX = "buckets.json", "mix.json"
+_SCORES, _BUCKETS, _MIX = "scores.json", "buckets.json", "mix.json"
 _MAX_TABLES, _MAX_ROWS, _MAX_GROUPS = 10, 200, 200
 _MAX_BYTES = 4_000_000
 _WRITTEN = "written "
@@ -23,7 +23,8 @@ def choice(run_dir: Path, ledger: Ledger | None) -> str:
     written = _written(ledger)
     buckets = (_buckets(path.name, _read(path), written) for path in sorted(folder.glob(f"*{_BUCKETS}"))[:_MAX_TABLES])
     mixes = (_mix(path.name, _read(path)) for path in sorted(folder.glob(f"*{_MIX}"))[:_MAX_TABLES])
-    return "".join([*buckets, *mixes])
+    scores = (_scores(path.name, _read(path)) for path in sorted(folder.glob(f"*{_SCORES}"))[:_MAX_TABLES])
+    return "".join([*scores, *buckets, *mixes])
 
 
 def _read(path: Path) -> Any:
@@ -38,6 +39,22 @@ def _written(ledger: Ledger | None) -> dict[str, float]:
     metrics = {key: n for book in ledger.stages for key, n in book.metrics.items()} if ledger is not None else {}
     found = ((key.rpartition("=")[2], n) for key, n in metrics.items() if key.startswith(_WRITTEN) and "=" in key)
     return dict(found)
+
+
+def _scores(name: str, about: Any) -> str:
+    listed = about.get("scores") if isinstance(about, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        return ""
+    rows = [
+        [text(one.get("name"), 100), _n(number(one.get("n"))), *(_figure(one.get(k)) for k in ("low", "mean", "high"))]
+        for one in listed[:_MAX_ROWS]
+    ]
+    head = f"<h3>{text(name.removesuffix(_SCORES).rstrip('-') or 'scores', 100)}</h3>"
+    return head + table(["score", "documents with it", "lowest", "mean", "highest"], rows, range(1, 5))
+
+
+def _figure(value: Any) -> str:
+    return "" if value is None else f"{number(value):.6g}"
 
 
 def _buckets(name: str, about: Any, written: Mapping[str, float]) -> str:
