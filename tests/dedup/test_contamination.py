@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -11,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -58,10 +61,13 @@ def run(folder: Path, **options: Any) -> Any:
 
 
 def check(output: Path, *more: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(output), *more], capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    printed = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", [str(SCRIPT), str(output), *more]),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        return twin.main(), printed.getvalue()
 
 
 def disguised(rng: random.Random, item: list[str], how: str) -> str:

@@ -16,7 +16,7 @@ _SIMILARITY = re.compile(r'"similarity": ([0-9.]+)')
 _SNIPPET = 150
 _TAG = re.compile(r"<[A-Z_0-9]+(?::[0-9a-f]+)?>")  # what redactors leave: position and kind
 _MAX_DIFF = 3000  # characters of each side that are compared
-_WORD = re.compile(r"\s+|[^\s]+")
+_WORD = re.compile(r"[^\s]+ ?|\s+")  # with the space after it: spaces alone would match each other everywhere
 
 
 def marked(value: str, marks: Iterable[tuple[int, int]]) -> str:
@@ -67,7 +67,8 @@ def difference(before: str, after: str) -> tuple[str, str]:
     """
     a, b = (_WORD.findall(value[:_MAX_DIFF]) for value in (before, after))
     left, right = [], []
-    for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    words_a, words_b = ([word.removesuffix(" ") for word in words] for words in (a, b))
+    for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(None, words_a, words_b).get_opcodes():
         old, new = visible("".join(a[a1:a2])), visible("".join(b[b1:b2]))
         left.append(old if kind == "equal" or not old else f"<del>{old}</del>")
         right.append(new if kind == "equal" or not new else f"<ins>{new}</ins>")
