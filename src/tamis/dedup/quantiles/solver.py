@@ -228,7 +228,7 @@ def _fitting(scored: _ScoredRecords, last: Array, parts: Array, counts: Array) -
     """Return the places of documents that make up what is missing of `parts` after those drawn up to `last`.
 
     Of each group the documents with the next numbers, each if it is no larger than what is missing then: groups come
-    closer to their tokens than the size of a document.
+    close to their tokens, and all of them together closer than the size of a document.
     """
     most = max(_LEAST_NEXT, min(_MOST_NEXT, _MOST_NEXT_OF_ALL // max(1, len(last))))
     width = np.minimum(NO_KEY, most * (1 << 32) // np.maximum(counts, 1)).astype(np.int64)
@@ -241,10 +241,20 @@ def _fitting(scored: _ScoredRecords, last: Array, parts: Array, counts: Array) -
         rows = np.flatnonzero(is_partial[group] & (number > last[group]) & (number <= last[group] + width[group]))
         found.append((group[rows], number[rows], file[rows], offset[rows], weight[rows]))
     group, number, file, offset, weight = (np.concatenate(c) for c in zip(*found, strict=True)) if found else _NONE
-    chosen = []
+    chosen: list[int] = []
+    left: dict[int, list[int]] = {}  # rows of each group
     for row in np.lexsort((offset, file, number, group)).tolist():
         if weight[row] <= missing[group[row]]:
             missing[group[row]] -= weight[row]
+            chosen.append(row)
+        else:
+            left.setdefault(int(group[row]), []).append(row)
+    # What groups lack together: one more document of some, those that lack most first.
+    rest = int(missing[is_partial].sum())
+    for g in sorted(left, key=lambda g: (-int(missing[g]), g)):
+        row = next((row for row in left[g] if weight[row] <= rest), None)
+        if row is not None:
+            rest -= int(weight[row])
             chosen.append(row)
     return np.sort(_places(file[chosen], offset[chosen]))
 
