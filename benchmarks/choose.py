@@ -222,6 +222,10 @@ def decontamination(quick: bool) -> None:
     note("speed", f"{mb:.0f} MB, 28 filters: MB per CPU second", f"{speeds['filters']:.0f} MB/s")
     note("speed", "decontamination, all passes", f"{speeds['decontamination']:.0f} MB/s, {share:.0%}", share >= 0.5)
     note("speed", f"peak PSS, budget {MEMORY}", f"{peak:.0f} MB", peak <= 512)
+    n_documents = sum(len(path.read_bytes().splitlines()) for path in folder.glob("*.jsonl"))
+    n_dropped = n_documents - len([line for p in (OUT / "out").glob("*.jsonl") for line in p.read_bytes().splitlines()])
+    what = f"false alarms among {n_documents:,} documents without items"
+    note("recall", what, f"{n_dropped}", n_dropped * 10_000 <= n_documents)
     ids = planted(parts[0], OUT / "planted" / "a.jsonl", items)
     kept = _clean(OUT / "planted", OUT / "found")
     every = {f"doc {i}" for i in range(len(documents))}

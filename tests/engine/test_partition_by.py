@@ -164,6 +164,25 @@ def test_a_curation_writes_folders_with_a_card_that_finds_them(tmp_path: Path) -
         Curation(filters, str(tmp_path / "in"), str(out), partition_by="lang", shuffle=1)
 
 
+def test_shards_are_put_into_folders_when_they_are_joined(tmp_path: Path) -> None:
+    make_input(tmp_path / "in", 60)
+    run(tmp_path / "in", tmp_path / "one")
+    for i in range(2):
+        run(tmp_path / "in", tmp_path / "all", shard=f"{i}/2")
+    run(tmp_path / "in", tmp_path / "all", merge=True)
+    assert outputs(tmp_path / "all") == outputs(tmp_path / "one")
+
+
+def test_a_larger_sample_adds_files_to_the_folders(tmp_path: Path) -> None:
+    documents = make_input(tmp_path / "in", 200)
+    run(tmp_path / "in", tmp_path / "out", sample="30%")
+    first = outputs(tmp_path / "out")
+    run(tmp_path / "in", tmp_path / "out")
+    files = outputs(tmp_path / "out")
+    assert {name: files[name] for name in first} == first
+    assert read_back(tmp_path / "out", tmp_path / "back") == documents
+
+
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     make_input(tmp_path / "in", 10)
     reader, out = JsonlReader(str(tmp_path / "in")), str(tmp_path / "out")

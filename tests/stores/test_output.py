@@ -253,3 +253,24 @@ def test_who_looks_at_a_run_again_sees_what_became_of_it(
     s3.put_object(Bucket=bucket, Key="out/_tamis/../../escaped", Body=b"x")
     written_as_seen_from("away")
     assert not (tmp_path / "escaped").exists()
+
+
+def test_folders_by_fields_in_a_bucket(bucket: str, s3: Any, tmp_path: Path) -> None:
+    rows = [{"id": i, "text": "t", "lang": ["en", "a/b", None][i % 3]} for i in range(30)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    url = f"s3://{bucket}/out"
+    first = copy(str(tmp_path / "in"), url, partition_by="lang")
+    folders = ("lang=a%2Fb", "lang=en", "lang=__HIVE_DEFAULT_PARTITION__")
+    assert [k for k in keys(s3, bucket, "out/") if "_tamis" not in k] == sorted(
+        f"out/{folder}/part-00000.jsonl" for folder in folders
+    )
+    body = s3.get_object(Bucket=bucket, Key="out/lang=en/part-00000.jsonl")["Body"].read()
+    assert [json.loads(line) for line in body.splitlines()] == [{"id": i, "text": "t"} for i in range(0, 30, 3)]
+    shutil.rmtree(default_local_dir(url))
+    assert copy(str(tmp_path / "in"), url, partition_by="lang").status == "already"
+    assert n_uploads(s3, bucket) == 0
+    copy(url, str(tmp_path / "back"))
+    found = [json.loads(line) for p in (tmp_path / "back").glob("*.jsonl") for line in p.read_text().splitlines()]
+    assert {d["id"]: d.get("lang") for d in found} == {row["id"]: row["lang"] for row in rows}
+    assert first.n_files == 3
