@@ -3,8 +3,8 @@
 Covers: some forty jobs of every kind (filters, deduplication, curations, formats, kills and resumes, images, video,
 models on the CPU). Each runs from a wheel of the baseline commit and from one of this tree, over the same input, in the
 same session. JSONL is compared by its bytes, Parquet, Arrow and tars by their decoded records, clips by their bytes;
-exit codes, counts and verdicts must agree, too. `--pairs N` compares CPU seconds and the time to start: N runs of each
-side, in turn.
+exit codes, counts and verdicts must agree, too. `--pairs N` compares CPU seconds and the time to start: up to N runs of
+each side, in turn.
 
 Usage: python tools/golden.py [--base REV] [--only NAME] [--pairs N]
 """
@@ -122,6 +122,7 @@ _WORDS = [
     "off",
     "before",
 ]
+_N_STEADY = 4  # pairs
 # Of the JSON that a command prints at its end: what depends on the machine and the moment.
 _VOLATILE = (
     "seconds",
@@ -487,9 +488,24 @@ class Outcome:
         for name in sorted({*self.files, *other.files}):
             if self.files.get(name) != other.files.get(name):
                 told.append(f"{name}: {self.files.get(name)} -> {other.files.get(name)}")
-        if self.printed != other.printed:
-            told.append(f"printed {json.dumps(self.printed)[:2000]} -> {json.dumps(other.printed)[:2000]}")
+        told += (f"printed {change}" for change in _changes(self.printed, other.printed))
         return told
+
+
+def _changes(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """Yield which values of two JSON objects differ, each with the keys that lead to it."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            place = f"{where}.{key}".lstrip(".")
+            if key not in old or key not in new:
+                yield f"{place}: {'new' if key in new else 'gone'}"
+            else:
+                yield from _changes(old[key], new[key], place)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _changes(one, other, f"{where}[{i}]")
+    elif old != new:
+        yield f"{where}: {json.dumps(old)[:300]} -> {json.dumps(new)[:300]}"
 
 
 def run(job: Job, side: Side, inputs: Path) -> Outcome:
@@ -542,16 +558,22 @@ def compare(base: Side, head: Side, chosen: list[Job], inputs: Path) -> int:
 
 
 def compare_speed(base: Side, head: Side, chosen: list[Job], inputs: Path, n_pairs: int) -> None:
-    """Print the ratio of CPU seconds, head to baseline, from runs in turn; the best of each side counts."""
+    """Print the ratio of CPU seconds, head to baseline, from runs in turn; the best of each side counts.
+
+    Pairs of a job end when neither side was better by 1 % in the last `_N_STEADY`: more would not change its ratio.
+    """
     ratios = []
     for job in chosen:
         taken: dict[str, list[float]] = {base.name: [], head.name: []}
-        for _ in range(n_pairs):
+        for n in range(n_pairs):
             for side in (base, head):
                 taken[side.name].append(run(job, side, inputs).cpu_s)
+            if n >= _N_STEADY and all(min(s[:-_N_STEADY]) <= min(s) * 1.01 for s in taken.values()):
+                break
         ratio = min(taken[head.name]) / max(1e-9, min(taken[base.name]))
         ratios.append(ratio)
-        print(f"{job.name:28s} {min(taken[base.name]):7.2f} s {min(taken[head.name]):7.2f} s  {ratio:.3f}", flush=True)
+        figures = f"{min(taken[base.name]):7.2f} s {min(taken[head.name]):7.2f} s  {ratio:.3f}"
+        print(f"{job.name:28s} {figures}  {n + 1} pairs", flush=True)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     starts: dict[str, float] = {}
     for side in (base, head) * n_pairs:
