@@ -491,16 +491,24 @@ class Outcome:
         told += (f"printed {change}" for change in _changes(self.printed, other.printed))
         return told
 
+    def other_fields(self, other: Outcome) -> set[str]:
+        """Return the fields that only one of two outcomes printed: -name before, +name after."""
+        mine, others = _fields(self.printed), _fields(other.printed)
+        return {f"-{name}" for name in mine - others} | {f"+{name}" for name in others - mine}
+
+
+def _fields(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return {name for item in value for name in _fields(item)}
+    return {*value, *(n for item in value.values() for n in _fields(item))} if isinstance(value, dict) else set()
+
 
 def _changes(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """Yield which values of two JSON objects differ, each with the keys that lead to it."""
+    """Yield which values that both JSON objects have differ, each with the keys that lead to it."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in {**old, **new}:
-            place = f"{where}.{key}".lstrip(".")
-            if key not in old or key not in new:
-                yield f"{place}: {'new' if key in new else 'gone'}"
-            else:
-                yield from _changes(old[key], new[key], place)
+        for key in old:
+            if key in new:
+                yield from _changes(old[key], new[key], f"{where}.{key}".lstrip("."))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for i, (one, other) in enumerate(zip(old, new, strict=True)):
             yield from _changes(one, other, f"{where}[{i}]")
@@ -544,16 +552,19 @@ def has_module(name: str) -> bool:
 
 
 def compare(base: Side, head: Side, chosen: list[Job], inputs: Path) -> int:
-    n_different = 0
+    n_different, other_fields = 0, set[str]()
     for job in chosen:
         before, after = run(job, base, inputs), run(job, head, inputs)
         changes = before.differences(after)
         n_different += bool(changes)
+        other_fields |= before.other_fields(after)
         told = "same" if not changes else "DIFFERENT"
         print(f"{job.name:28s} {told:10s} exit {after.exit_code}  {len(after.files)} files", flush=True)
         for change in changes[:8]:
             print(f"    {change}")
     print(f"{len(chosen)} jobs, {n_different} different")
+    if other_fields:
+        print(f"fields that only one side prints: {' '.join(sorted(other_fields))}")
     return n_different
 
 

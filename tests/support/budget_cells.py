@@ -22,18 +22,26 @@ import pyarrow.parquet as pq
 import zstandard
 
 from tamis.sizes import parse_size
+from tests.stages.text.tokens import small_tokenizers
 from tests.support.outside import measured
+from tests.support.warc_files import members, record, response
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = ("300MB", "512MB", "1GB")
+_SET = ("--set", "input={source}", "--set", "output={target}")
 JOBS = {
-    "copy": ("run", "copy"),
-    "28 filters": ("run", "heuristic_english"),
-    "exact": ("dedup", "exact"),
-    "fuzzy": ("dedup", "fuzzy"),
-    "lines": ("dedup", "lines"),
-    "substrings": ("dedup", "substrings"),
+    "copy": ("run", "copy", *_SET),
+    "28 filters": ("run", "heuristic_english", *_SET),
+    "exact": ("dedup", "exact", "{source}", "{target}"),
+    "fuzzy": ("dedup", "fuzzy", "{source}", "{target}"),
+    "lines": ("dedup", "lines", "{source}", "{target}"),
+    "substrings": ("dedup", "substrings", "{source}", "{target}"),
+    "decontaminate": ("decontaminate", "{source}", "{target}", "--against", "{beside}/evaluation"),
+    "buckets and mix": ("run", "{beside}/mix.yaml", *_SET),
+    "tokenize": ("tokenize", "{source}", "{target}", "--tokenizer", "{beside}/tokenizer", "--format", "npy"),
+    "WARC": ("curate", "{beside}/warc", "{target}", "--preset", "web-english", "--no-card"),
 }
+"""Commands by job. {beside}: the folder with what `make_input` writes beside the documents."""
 REFUSED = (
     "mapped_file",
     "shared_map",
@@ -173,6 +181,16 @@ stages:
 """
 
 
+_MIX = """
+input: {source}
+output: {target}
+steps:
+  - buckets: {score: score, n: 20}
+  - mix: {by: quality_bucket, curve: [0, 3], target: 400k}
+write: {card: false}
+"""
+
+
 @dataclass(frozen=True)
 class Cell:
     """What one command took. `status`: its exit code; `left`: processes that outlived it."""
@@ -209,7 +227,7 @@ def documents(n_bytes: int, seed: int = 1) -> Iterator[dict[str, object]]:
             text = _text(rng, 30_000 if kind > 0.9995 else rng.randrange(40, 500))
             earlier = [*earlier[-200:], text]
         made += len(text)
-        yield {"id": i, "text": text, "meta": {"source": f"made/{i % 7}", "n": i}}
+        yield {"id": i, "text": text, "score": kind, "meta": {"source": f"made/{i % 7}", "n": i}}
 
 
 def _text(rng: random.Random, n_words: int) -> str:
@@ -233,6 +251,28 @@ def make_input(folder: Path, n_bytes: int) -> None:
             continue
         lines = "".join(json.dumps(d) + "\n" for d in found).encode()
         (folder / name).write_bytes(zstandard.compress(lines) if name.endswith("zst") else lines)
+    _make_beside(beside(folder), n_bytes)
+
+
+def beside(source: Path) -> Path:
+    """Return the folder with what some jobs need besides the documents of `source`."""
+    return source.with_name(f"{source.name}-beside")
+
+
+def _make_beside(folder: Path, n_bytes: int) -> None:
+    """Write an evaluation set, a recipe, a tokenizer, and pages as WARC files of half the size of the documents."""
+    (folder / "evaluation").mkdir(parents=True)
+    items = itertools.islice(documents(n_bytes, seed=0), 0, 500, 10)
+    (folder / "evaluation" / "items.jsonl").write_text("".join(json.dumps({"text": d["text"]}) + "\n" for d in items))
+    (folder / "mix.yaml").write_text(_MIX)
+    small_tokenizers.save(folder / "tokenizer")
+    (folder / "warc").mkdir()
+    for i in range(2):
+        with open(folder / "warc" / f"{i}.warc.gz", "wb") as out:
+            for document in documents(n_bytes // 4, seed=i):
+                lines = "".join(f"<p>{line}</p>" for line in str(document["text"]).split("\n"))
+                page = f"<html><body><main>{lines}</main></body></html>".encode()
+                out.writelines(members(record(int(str(document["id"])), response(page))))
 
 
 def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) -> list[str]:
@@ -245,10 +285,8 @@ def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) 
             os.truncate(mapped, mb * 10**6)
         recipe.write_text(_STAGES.format(source=source, kind=job, mb=mb, mapped=mapped, target=target))
         what = ["run", str(recipe), "--allow-module", "tests.faults.hostile_stages"]
-    elif JOBS[job][0] == "run":
-        what = [*JOBS[job], "--set", f"input={source}", "--set", f"output={target}"]
     else:
-        what = [*JOBS[job], str(source), str(target)]
+        what = [word.format(source=source, target=target, beside=beside(source)) for word in JOBS[job]]
     return [sys.executable, "-m", "tamis.cli.start", *what, "--memory", budget]
 
 

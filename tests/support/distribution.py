@@ -14,7 +14,16 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
-MODELS = ("tests/stages/text/classifiers/", "tests/stages/text/embedders/", "tests/stages/text/models/")
+MODELS = (
+    "tests/stages/text/classifiers/",
+    "tests/stages/text/embedders/",
+    "tests/stages/text/models/",
+    "tests/cli/test_classify.py",
+    "tests/stages/test_megatron.py",
+    "tests/stages/image/test_scoring.py",
+    "tests/stages/video/test_clip_models.py",
+    "tests/stages/video/test_captions.py",
+)
 # Files by their beginnings, in the order in which they are handed out; all others follow.
 LONG = (
     *MODELS,
