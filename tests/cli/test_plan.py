@@ -114,6 +114,34 @@ def planned(*args: str, cwd: Path, **more: str) -> dict[str, Any]:
     return found
 
 
+def test_a_plan_of_videos_has_their_guide_and_that_of_stages_with_models(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.mp4").write_bytes(b"a film")
+    (tmp_path / "clips.yaml").write_text(
+        """
+name: clips
+stages:
+  - _target_: tamis.stages.video.io.video_reader.VideoReader
+    input_video_path: in
+  - _target_: tamis.stages.video.clipping.transnetv2_extraction.TransNetV2ClipExtractionStage
+  - _target_: tamis.stages.video.filtering.motion_filter.MotionVectorDecodeStage
+  - _target_: tamis.stages.video.io.clip_writer.ClipWriterStage
+    output_path: out
+    input_path: in
+    upload_clips: true
+    dry_run: false
+    generate_embeddings: false
+    generate_previews: false
+    generate_captions: false
+"""
+    )
+    plan = planned("clips.yaml", "--no-probe", cwd=tmp_path)
+    assert plan["guide"] == {"size": "below 1,000 videos", "nodes": "1", "gpus": "1 to 2", "notes": "single machine"}
+    assert plan["guide_stages"] == [
+        "TransNetV2ClipExtractionStage: batch size 1, GPU memory 8 GB used, 16 GB requested, about 2 clips/s"
+    ]
+
+
 def test_a_plan_says_where_it_comes_from_and_how_sure_it_is(place: Path) -> None:
     args = ("copy", "--set", "input=in", "--set", "output=out", "--memory", "512MB")
     plan = planned(*args, "--probe-mb", "0.5", cwd=place)

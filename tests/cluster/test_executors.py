@@ -300,3 +300,19 @@ def test_a_curation_is_planned_for_a_cluster_and_for_data_that_is_not_there(tmp_
     assert 7.9 < slower / sum(c["seconds"] for c in made["costs"]) < 8.1
     there = CliRunner().invoke(app, [*words, "--set", f"input={tmp_path}", "--set", f"output={tmp_path}/out"])
     assert json.loads(there.stdout)["n_documents"] == 50
+
+
+@pytest.mark.parametrize(("installed", "backend"), [(True, "ray"), (False, "local")])
+def test_a_cluster_that_a_recipe_describes_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool, backend: str
+) -> None:
+    stages = "stages:\n  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: data\n"
+    client = "ray_client:\n  _target_: nemo_curator.core.client.RayClient\n  num_cpus: null\n  num_gpus: 4\n"
+    monkeypatch.setattr("tamis.recipe.load.find_spec", lambda _: object() if installed else None)
+    for text, expected in (
+        (client + stages, backend),
+        (stages, "local"),
+        ("backend: local\n" + client + stages, "local"),
+    ):
+        (tmp_path / "r.yaml").write_text("name: x\n" + text)
+        assert load_recipe(tmp_path / "r.yaml").backend == expected

@@ -69,6 +69,26 @@ class ClassifierFigures:
     documents_per_s: float
 
 
+@dataclass(frozen=True)
+class VideoSizing:
+    """Published guidance by the number of videos. `below`: for fewer."""
+
+    below: float
+    size: str
+    nodes: str
+    gpus: str
+    notes: str
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """What a stage with a model takes of a GPU, and its rate. None: the guide does not say."""
+
+    batch_size: int | None
+    gpu_memory: str
+    throughput: str = ""
+
+
 TEXT_SIZES = (
     Sizing(10 * GB, "below 10 GB", "1", "1", "32 GB", "single machine"),
     Sizing(100 * GB, "10 to 100 GB", "1", "4", "64 GB", "node with several GPUs"),
@@ -76,6 +96,18 @@ TEXT_SIZES = (
     Sizing(1 * TB, "500 GB to 1 TB", "4 to 8", "16 to 32", "256 GB or more", "medium cluster"),
     Sizing(float("inf"), "above 1 TB", "8 or more", "32 or more", "512 GB or more", "large cluster"),
 )
+VIDEO_SIZES = (
+    VideoSizing(1000, "below 1,000 videos", "1", "1 to 2", "single machine"),
+    VideoSizing(10_000, "1,000 to 10,000 videos", "1 to 2", "4 to 8", "captioning is the bottleneck"),
+    VideoSizing(100_000, "10,000 to 100,000 videos", "4 to 8", "16 to 32", "distributed"),
+    VideoSizing(float("inf"), "above 100,000 videos", "8 or more", "32 or more", "large cluster"),
+)
+MEDIA_STAGES = {
+    "TransNetV2ClipExtractionStage": StageFigures(1, "8 GB used, 16 GB requested", "2 clips/s"),
+    "CaptionGenerationStage": StageFigures(1, "24 GB used, the whole GPU requested", "0.5 clips/s"),
+    "CosmosEmbed1EmbeddingStage": StageFigures(4, "12 GB used, 16 GB requested", "4 clips/s"),
+    "ImageEmbeddingStage": StageFigures(None, "a quarter of a GPU requested"),
+}
 CLASSIFIERS = {
     "QualityClassifier": ClassifierFigures(64, 8 * GB, 1000.0),
     "FineWebEduClassifier": ClassifierFigures(32, 12 * GB, 500.0),
@@ -114,6 +146,38 @@ def text_sizing(dataset_bytes: float) -> Sizing:
     ('64 GB', '8 or more')
     """
     return next(row for row in TEXT_SIZES if dataset_bytes < row.below_bytes)
+
+
+def video_sizing(n_videos: int) -> VideoSizing:
+    """Return the hardware that is recommended for this many videos.
+
+    >>> video_sizing(5000).gpus, video_sizing(10**6).nodes
+    ('4 to 8', '8 or more')
+    """
+    return next(row for row in VIDEO_SIZES if n_videos < row.below)
+
+
+def stage_lines(stages: Iterable[str]) -> list[str]:
+    """Return what the guide says of the stages with a model, given by the full names of their classes.
+
+    >>> stage_lines(["tamis.stages.text.classifiers.quality.QualityClassifier", "x.Other"])
+    ['QualityClassifier: batch size 64, GPU memory 8 GB, about 1,000 documents/s']
+    """
+    lines = []
+    for name in dict.fromkeys(full.rpartition(".")[2] for full in stages):
+        if name in CLASSIFIERS:
+            row = CLASSIFIERS[name]
+            figures = StageFigures(
+                row.batch_size, f"{row.gpu_memory_bytes // GB} GB", f"{row.documents_per_s:,.0f} documents/s"
+            )
+        elif name in MEDIA_STAGES:
+            figures = MEDIA_STAGES[name]
+        else:
+            continue
+        batch = f"batch size {figures.batch_size}, " if figures.batch_size is not None else ""
+        rate = f", about {figures.throughput}" if figures.throughput else ""
+        lines.append(f"{name}: {batch}GPU memory {figures.gpu_memory}{rate}")
+    return lines
 
 
 def decoded_bytes(paths: Sequence[str], sizes: Sequence[int]) -> int:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -177,6 +178,11 @@ class _Loader:
         self.top = self.whole.fields()
         self.targets = targets
 
+    def _usual_backend(self) -> str:
+        """Return the backend of a recipe that names none: a cluster that it describes is used, if Ray is installed."""
+        described = "ray_client" in self.top and self.top["ray_client"].node.value is not None
+        return "ray" if described and find_spec("ray") is not None else LOCAL
+
     def load(self) -> Recipe:
         if "stages" in self.top:
             self._name_targets(self.top["stages"])
@@ -187,7 +193,7 @@ class _Loader:
                 self.targets.check(self.top[key])
         settings, schema = self.settings()
         alerts = self.alerts()
-        backend = self.choice("backend", (*EXECUTORS, *ALIASES)) or LOCAL
+        backend = self.choice("backend", (*EXECUTORS, *ALIASES)) or self._usual_backend()
         self._add_mode(settings)
         name = self.text("name") if "name" in self.top else Path(self.file).stem
         self._resolve_references()

@@ -56,7 +56,9 @@ def format_time(seconds: float) -> str:
 
 def guide_line(size: str, guide: Mapping[str, str]) -> str:
     """Return the line with the original's guide for data of that size."""
-    facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}"
+    facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}"
+    facts += f", memory {guide['memory']}" if guide.get("memory") else ""
+    facts += f"; {guide['notes']}" if guide.get("notes") else ""
     return f"NeMo Curator's guide for {size}: {facts} (a starting table, not a measurement)"
 
 

@@ -77,9 +77,10 @@ class Plan:
     nodes: int
     gpu_seconds: float
     forecast: Prediction
-    guide: dict[str, str]
+    guide: dict[str, str]  # by the size of the data; empty where the guide has none, as for images
     skipped_files: list[SkippedEntry] = field(default_factory=list)
     cluster: ClusterFigures | None = None  # for several nodes
+    guide_stages: list[str] = field(default_factory=list)  # the guide's figures of stages with models
     added_stages: list[str] = field(default_factory=list)  # that the input needs and the recipe does not name
 
     def lines(self) -> list[str]:
@@ -94,7 +95,8 @@ class Plan:
             "",
             f"from {self.basis}{probed}",
             range_words(self.forecast),
-            guide_line(f"{self.guide['size']} of text", self.guide),
+            *([guide_line(self.guide["size"], self.guide)] if self.guide else []),
+            *self.guide_stages,
         ]
         return [*lines, *skipped_lines(self.skipped_files), *self._shortages()]
 
@@ -195,7 +197,6 @@ def make_plan(
     if where.nodes > 1:
         cluster = cluster_figures(where.nodes, seconds, data.decoded_bytes, estimate.n_partitions)
         seconds = cluster.seconds
-    row = shipped_table.text_sizing(data.decoded_bytes)
     scratch = str(settings.get("scratch") or local_output_dir(output))
     return Plan(
         n_files=data.n_files,
@@ -221,11 +222,30 @@ def make_plan(
         nodes=where.nodes,
         gpu_seconds=round(gpu, 1),
         forecast=ranges_by_figure,
-        guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
+        guide=_guide(job, data),
+        guide_stages=shipped_table.stage_lines(names),
         skipped_files=files.skipped.entries(),
         cluster=cluster,
         added_stages=_added_stages(pipeline),
     )
+
+
+def _guide(job: Job, data: Dataset) -> dict[str, str]:
+    """Return the row of the published guide for this data; none for images, of which it has no table."""
+    formats = job.reader.formats if job.reader is not None else ()
+    if "images" in formats:
+        return {}
+    if "video" in formats:
+        video = shipped_table.video_sizing(data.n_files)
+        return {"size": video.size, "nodes": video.nodes, "gpus": video.gpus, "notes": video.notes}
+    row = shipped_table.text_sizing(data.decoded_bytes)
+    return {
+        "size": f"{row.size} of text",
+        "nodes": row.nodes,
+        "gpus": row.gpus,
+        "memory": row.memory,
+        "notes": row.notes,
+    }
 
 
 def _added_stages(pipeline: Pipeline) -> list[str]:

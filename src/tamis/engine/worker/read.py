@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
@@ -587,7 +587,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
             )
         ]
     rows = table_format(piece.path)
-    info = rows.describe(piece.path)
+    info = _described(rows, piece.path, limits.columns)
     is_whole = piece.end == TO_END
     end = info.n_rows if is_whole else piece.end
     most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
@@ -608,6 +608,16 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
             at = min(fault.next_row, end)
     contents.covered.append((piece.file, piece.start, end, is_whole))
     return tables
+
+
+def _described(rows: Any, path: str, columns: Sequence[str] | None) -> TableInfo:
+    """Describe a file of rows: if only some columns are read, with the sizes of these where the format knows them."""
+    info: TableInfo = rows.describe(path)
+    measure = getattr(rows, "column_bytes", None)
+    if columns is None or measure is None or len(columns) >= len(info.columns):
+        return info
+    sizes = zip(info.row_groups, measure(path, columns), strict=True)
+    return replace(info, row_groups=[replace(group, estimated_bytes=n_bytes) for group, n_bytes in sizes])
 
 
 def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> RowsTooLarge:

@@ -51,6 +51,16 @@ def describe(path: str | os.PathLike[str]) -> TableInfo:
     return TableInfo(metadata.num_rows, row_groups, named_columns(path, schema), file_bytes)
 
 
+def column_bytes(path: str | os.PathLike[str], columns: Sequence[str]) -> list[int]:
+    """Return the decoded bytes that each row group declares for some columns, nested ones as a whole."""
+    wanted = set(columns)
+    with _open(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        names = [column.path.partition(".")[0] for column in file.metadata.schema]
+        chosen = [i for i, name in enumerate(names) if name in wanted]
+        return [sum(group.column(i).total_uncompressed_size for i in chosen) for group in groups]
+
+
 def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
     with _open(path) as file:
         return file.schema_arrow

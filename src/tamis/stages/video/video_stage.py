@@ -5,6 +5,7 @@ A VideoTask is taken as rows and filled from them again.
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -148,12 +149,14 @@ class NetworkStage(VideoStage):
         return {**self.__dict__, **dict.fromkeys(self.loaded)}
 
 
-def own_cpus(given: float, default: float) -> Resources:
-    """Return what one worker takes: one core, or what the user asked for.
+def own_cpus(given: float, default: float, usual: float = 1.0) -> Resources:
+    """Return what one worker takes: `usual` cores as far as this machine has them, or what the user asked for.
 
-    The default is one core because videos are decoded in one thread and several are processed at once.
+    Usually one core, because videos are decoded in one thread and several are processed at once.
     """
-    return Resources(cpus=1.0 if given == default else float(given))
+    if given != default:
+        return Resources(cpus=float(given))
+    return Resources(cpus=min(usual, float(len(os.sched_getaffinity(0)))))
 
 
 def only_default(stage: str, **given: tuple[Any, Any]) -> None:

@@ -63,7 +63,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
             raise UsageError(
                 f"{self.name}: max_length_s={self.max_length_s:g} is below min_length_s={self.min_length_s:g}"
             )
-        self.resources = gpu_memory(self.gpu_memory_gb)
+        self.resources = gpu_memory(self.gpu_memory_gb, 10)
 
     def rules(self) -> list[DropRule]:
         return [

@@ -93,7 +93,7 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         check_choice(f"{self.name}: variant", self.variant, VARIANTS)
         if isinstance(self.texts_to_verify, str):
             raise UsageError(f"{self.name}: texts_to_verify must be a list of texts")
-        self.resources = gpu_memory(self.gpu_memory_gb)
+        self.resources = gpu_memory(self.gpu_memory_gb, 20)
 
     def outputs(self) -> Any:
         return ["data"], [EMBEDDING, *([MATCH, MATCH_SCORE] if self.texts_to_verify else [])]

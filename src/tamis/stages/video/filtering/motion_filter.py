@@ -16,6 +16,7 @@ from tamis.video.vectors import measure_motion
 
 SCORES = ("motion_score_global_mean", "motion_score_per_patch_min_256")
 ERROR = "motion_error"
+_DECODING_CPUS = 2.0
 
 
 @dataclass(repr=False)
@@ -41,7 +42,7 @@ class MotionVectorDecodeStage(VideoStage):
     def __post_init__(self) -> None:
         if not self.target_fps > 0 or not 0 < self.target_duration_ratio <= 1:
             raise UsageError(f"{self.name}: target_fps must be more than 0, and target_duration_ratio in (0, 1]")
-        self.resources = own_cpus(self.num_cpus_per_worker, 6.0)
+        self.resources = own_cpus(self.num_cpus_per_worker, 6.0, _DECODING_CPUS)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         def measured(path: str, codec: str, fps: float, start: float, end: float) -> Motion:

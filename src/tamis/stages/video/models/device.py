@@ -13,10 +13,16 @@ from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 from tamis.stages.text.models.device import TorchDevice, choose_device
 
+_NETWORK_GB = 16.0  # of a GPU, requested for a network of videos
 
-def gpu_memory(gpu_memory_gb: float) -> Resources:
-    """Return this amount of GPU memory if this machine has a GPU, else a core."""
-    return Resources(cpus=1.0, gpu_memory_gb=float(gpu_memory_gb)) if count_gpus() else Resources(cpus=1.0)
+
+def gpu_memory(gpu_memory_gb: float, default: float) -> Resources:
+    """Return the amount of GPU memory that the user chose if this machine has a GPU, else a core.
+
+    The default of the parameter requests 16 GB, as the resource guide of NeMo Curator says.
+    """
+    asked = _NETWORK_GB if gpu_memory_gb == default else float(gpu_memory_gb)
+    return Resources(cpus=1.0, gpu_memory_gb=asked) if count_gpus() else Resources(cpus=1.0)
 
 
 def torch_device(stage: str, resources: Resources) -> TorchDevice:
