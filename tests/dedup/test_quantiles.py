@@ -250,6 +250,8 @@ def test_what_a_stage_made_is_kept_and_given_to_the_stages_of_a_later_run(tmp_pa
     assert len(kept) == 50
     assert kept == {i: words[i] for i in kept}
     assert min(kept.values()) >= sorted(words.values())[-50]
+    page = (run_dir_path(tmp_path / "second") / "report.html").read_text()
+    assert '<td class="n">50</td><td class="n">50</td>' in page
     with pytest.raises(UsageError, match="has no scores of more"):
         curate([Scores("more", scores_from=str(tmp_path / "first"))], source, tmp_path / "third")
 

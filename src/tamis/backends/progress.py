@@ -22,6 +22,7 @@ PLAIN_EVERY_S = 5.0
 _PHASES = {
     "starting": "starting ...",
     "schema": "bringing all files to one schema ...",
+    "partitioning": "sorting documents into folders ...",
     "sizing": "joining output files ...",
     "interrupted": "interrupted: waiting for what is being committed ...",
 }

@@ -37,9 +37,9 @@ class RunningFigures(TypedDict, total=False):
 class ProgressState(RunningFigures, total=False):
     """The state of a run, some times a second. `phase` is always there; figures are there as far as the phase has any.
 
-    Phases: opened (a curation), starting, compiling (`done` of `of` kernels, `seconds_left`), schema, working, sizing,
-    interrupted; those of a decision between passes have names of their own and a `share`. `error` and `exit_code` are
-    the last report of a decision that failed.
+    Phases: opened (a curation), starting, compiling (`done` of `of` kernels, `seconds_left`), schema, working,
+    partitioning, sizing, interrupted; those of a decision between passes have names of their own and a `share`. `error`
+    and `exit_code` are the last report of a decision that failed.
     """
 
     phase: str

@@ -35,6 +35,7 @@ Array = NDArray[Any]
 _LEAST_NEXT, _MOST_NEXT, _MOST_NEXT_OF_ALL = 64, 4096, 1 << 20
 _NONE = tuple(np.empty(0, np.int64) for _ in range(5))
 EDGES, SCORES, MIX_FILE, TABLE, LISTED = "edges.json", "scores.parquet", "mix.json", "buckets.json", "scores.json"
+TOP = "top.json"
 
 
 def keep_scores(step: KeepScores, run: SolverRun) -> None:
@@ -159,11 +160,21 @@ def decide_top(step: DecideTop, run: SolverRun) -> None:
         n_dropped += len(rows)
         table.add(file=part.file[rows], offset=part.offset[rows], score=part.score[rows])
     table.close()
+    lowest_score = float(numbers_of(np.array([lowest]))[0]) if 0 < most < total else None
+    about = {
+        "scores": step.choice.scores,
+        "weight": step.choice.weight,
+        "n_kept": len(scored.records) - n_dropped,
+        "lowest_score": lowest_score,
+        "weight_of_all": total,
+        "weight_kept": kept_weight,
+    }
+    files.write_json(os.path.join(run.task.duplicates, TOP), about, mode=0o666)
     run.state.summary.write(
         {
             "n_documents": len(scored.records),
             "n_duplicates": n_dropped,
-            "lowest_score": float(numbers_of(np.array([lowest]))[0]) if 0 < most < total else None,
+            "lowest_score": lowest_score,
             "weight_of_all": total,
             "weight_kept": kept_weight,
         }

@@ -11,7 +11,7 @@ from tamis.files import read_json
 from tamis.observe.charts.svg import number, text
 from tamis.observe.charts.tables import folded_table, table
 
-_SCORES, _BUCKETS, _MIX = "scores.json", "buckets.json", "mix.json"
+_SCORES, _BUCKETS, _TOP, _MIX = "scores.json", "buckets.json", "top.json", "mix.json"
 _MAX_TABLES, _MAX_ROWS, _MAX_GROUPS = 10, 200, 200
 _MAX_BYTES = 4_000_000
 _WRITTEN = "written "
@@ -24,7 +24,8 @@ def choice(run_dir: Path, ledger: Ledger | None) -> str:
     buckets = (_buckets(path.name, _read(path), written) for path in sorted(folder.glob(f"*{_BUCKETS}"))[:_MAX_TABLES])
     mixes = (_mix(path.name, _read(path)) for path in sorted(folder.glob(f"*{_MIX}"))[:_MAX_TABLES])
     scores = (_scores(path.name, _read(path)) for path in sorted(folder.glob(f"*{_SCORES}"))[:_MAX_TABLES])
-    return "".join([*scores, *buckets, *mixes])
+    best = (_top(path.name, _read(path)) for path in sorted(folder.glob(f"*{_TOP}"))[:_MAX_TABLES])
+    return "".join([*scores, *buckets, *best, *mixes])
 
 
 def _read(path: Path) -> Any:
@@ -95,6 +96,18 @@ def _edges_of(groups: Sequence[Mapping[str, Any]]) -> str:
         for g in groups[:_MAX_GROUPS]
     ]
     return folded_table("edges of each group", ["group", "documents", "edges"], rows, (1,))
+
+
+def _top(name: str, about: Any) -> str:
+    if not isinstance(about, dict):
+        return ""
+    total, kept = (number(about.get(name)) for name in ("weight_of_all", "weight_kept"))
+    scores = ", ".join(text(s, 100) for s in about.get("scores") or () if isinstance(s, str))
+    lowest, share = _figure(about.get("lowest_score")), f"{kept / (total or 1):.2%}"
+    columns = ["score", "lowest kept", "documents kept", f"{about.get('weight')} kept", "share"]
+    rows = [[scores, lowest, _n(number(about.get("n_kept"))), _n(kept), share]]
+    head = f"<h3>{text(name.removesuffix(_TOP).rstrip('-') or 'the best', 100)}</h3>"
+    return head + table(columns, rows, range(1, 5))
 
 
 def _mix(name: str, groups: Any) -> str:
