@@ -342,7 +342,8 @@ def write() -> None:
     intro = [
         "# Benchmarks: choosing and mixing",
         "",
-        f"Written by `make bench-choose`, {machine}; `python benchmarks/choose.py --only PART` measures a part again.",
+        f"Written by `make bench-choose`, {machine}.",
+        "`python benchmarks/choose.py --only PART` measures a part again.",
         "CPU seconds and ratios within a run hold on a busy machine, too.",
         "",
     ]

@@ -26,7 +26,7 @@ from tamis.formats.hive import Values
 _PLACE = re.compile(r"part-([0-9]+)-([0-9]+)")
 _MIN_DIGITS = 5
 # Bytes of the files that become files by value together: every group has one for each value that occurs in it.
-_PARTITIONED_BYTES, _MAX_PARTITIONED_BYTES, _N_PARTITIONED = 256 << 20, 2 << 30, 8
+_PARTITIONED_BYTES, _MAX_PARTITIONED_BYTES, _N_PARTITIONED = 512 << 20, 2 << 30, 8
 _JOINED_BYTES, _MAX_JOINED = 16 << 20, 256  # of values that are joined together
 
 
