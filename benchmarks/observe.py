@@ -1,7 +1,8 @@
 """Figures of observing: `make bench-observe`, or `python benchmarks/observe.py [--quick] [--only PART]`.
 
-What monitoring and the dashboard cost a run, how well the samples agree with a measurement from outside, how long the
-page of a run of 100,000 partitions takes in a browser. Writes benchmarks-observe.md when all parts ran.
+What monitoring, the dashboard and the documents shown in reports cost a run, how well the samples agree with a
+measurement from outside, how long the page of a run of 100,000 partitions takes in a browser. Writes
+benchmarks-observe.md when all parts ran.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tamis.stores.run_locations import run_dir_of
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "observe"
 PORT = 18787
 COARSE_S = 1.0  # between looks at the memory of all processes, where wall times are compared
+MAX_SHOWN, MAX_SHOWN_BYTES = 0.01, 3e6
 MAX_LOSS, MAX_BYTES, MAX_DIFFERENCE, MAX_S = 0.02, 90e6, 0.03, 2.0
 
 
@@ -153,6 +155,27 @@ def samples(quick: bool) -> None:
     )
 
 
+def shown(quick: bool) -> None:
+    """CPU time of choosing, describing and showing documents: pairs of runs with samples and without, in turn."""
+    source, n_pairs = data.many(2 if quick else 10), 3 if quick else 11
+    ratios, n_bytes = [], 0
+    for i in range(n_pairs):
+        cpu_s = {}
+        for option in ((), ("--no-samples",)) if i % 2 else (("--no-samples",), ()):
+            r, database = job(source, *option, pss_interval_s=COARSE_S)
+            cpu_s[option] = r["cpu_s"]
+            if not option:
+                n_bytes = (database.parent / "samples.jsonl").stat().st_size
+        ratios.append(cpu_s[()] / cpu_s[("--no-samples",)] - 1)
+    ratios.sort()
+    quarter = len(ratios) // 4
+    spread = f"{statistics.median(ratios):+.1%} (half of them {ratios[quarter]:+.1%} to {ratios[-1 - quarter]:+.1%})"
+    size = sum(path.stat().st_size for path in source.iterdir())
+    what = f"CPU time with samples against --no-samples, `filter gopher` of {size / 1e6:.0f} MB, {n_pairs} pairs"
+    note("shown", what, spread, statistics.median(ratios) < MAX_SHOWN)
+    note("shown", "bytes of samples in the run directory", f"{n_bytes / 1e6:.2f} MB", n_bytes < MAX_SHOWN_BYTES)
+
+
 def _about(database: Path, key: str) -> float:
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         return float(json.loads(db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()[0]))
@@ -235,4 +258,11 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_parts((__doc__ or "").splitlines()[0], {"cost": cost, "samples": samples, "page": page}, OUT, write))
+    sys.exit(
+        run_parts(
+            (__doc__ or "").splitlines()[0],
+            {"cost": cost, "shown": shown, "samples": samples, "page": page},
+            OUT,
+            write,
+        )
+    )

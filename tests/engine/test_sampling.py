@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +77,7 @@ def shown(selection: SampleSelection) -> list[DocumentSample]:
 
 def test_what_is_chosen_and_what_is_stored_of_it(selection: SampleSelection) -> None:
     assert {s.outcome for s in shown(selection)} == set(SampleOutcome)
-    assert len(selection.of_role("all")) == 600
+    assert len(selection.of_role("all")) == 400
     assert len(selection.of_role(SampleOutcome.KEPT)) == len(selection.of_role(SampleOutcome.DROPPED)) == 80
     (short, lines, numbers) = sorted(
         selection.rules,
@@ -164,3 +169,35 @@ def test_no_samples(source: Path, tmp_path: Path) -> None:
     report = (run_dir_path(tmp_path / "out") / "report.html").read_text()
     assert "one two" not in report
     assert "two one" not in report
+
+
+def test_samples_of_a_killed_run(tmp_path: Path) -> None:
+    """SIGKILL, then the same command: the same samples, all of them with their texts and what rules counted."""
+    rng, source = random.Random(5), tmp_path / "in.jsonl"
+    with open(source, "w") as file:
+        for i in range(1500):
+            lines = [
+                " ".join(rng.choices(("and", "with", "the", "be", "of", "that", f"word{i}"), k=9)) for _ in range(8)
+            ]
+            file.write(json.dumps({"id": str(i), "text": "\n".join(lines if i % 3 else lines[:2] * 8)}) + "\n")
+
+    def command(output: Path) -> list[str]:
+        options = ["-q", "--memory", "600MB", "--blocksize", "25KB", "--workers", "2"]
+        return [sys.executable, "-m", "tamis.cli.start", "filter", "gopher", str(source), str(output), *options]
+
+    subprocess.run(command(tmp_path / "whole"), check=True)
+    for n_commits in (2, 12):
+        with subprocess.Popen(command(tmp_path / "killed"), start_new_session=True) as process:
+            log = run_dir_path(tmp_path / "killed") / "commit.log"
+            while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < n_commits):
+                time.sleep(0.005)
+            assert process.poll() is None, "it ended before it was killed"
+            os.killpg(process.pid, signal.SIGKILL)
+    subprocess.run(command(tmp_path / "killed"), check=True)
+    found = []
+    for name in ("whole", "killed"):
+        with open(run_dir_path(tmp_path / name) / FILE, "rb") as file:
+            found.append(select(read_samples(file)).samples())
+    assert found[0] == found[1]
+    assert all(s.record is None for s in found[0])
+    assert any(s.excerpt is not None and s.excerpt.marks for s in found[0])

@@ -24,6 +24,7 @@ _PHASES = {
     "schema": "bringing all files to one schema ...",
     "partitioning": "sorting documents into folders ...",
     "sizing": "joining output files ...",
+    "samples": "describing samples ...",
     "interrupted": "interrupted: waiting for what is being committed ...",
 }
 

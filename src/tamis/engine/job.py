@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from tamis.engine.schema import RecordedRule
+from tamis.engine.schema import ID_FIELD, RecordedRule
 from tamis.errors import PipelineError
 from tamis.kernels.loading.library import RECORDS
 from tamis.memory.gpu import count_gpus
@@ -21,7 +21,6 @@ from tamis.tasks import DocumentBatch, Task
 
 KEY = os.urandom(32)  # of this program: data without its signature is never unpickled
 _FRAMES = {"data", "to_pandas", "pandas"}
-ID_FIELD = "id"  # by which verdicts name a document
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,21 @@ A report shows what was kept, changed and dropped. Documents are chosen by a has
 smallest first, so that the choice depends on the documents alone: not on how the input was cut, on workers, or on
 interruptions. Of each rule, three documents are chosen that way and three whose score is nearest to the limit.
 
-all        outcome, length and group of 600 documents, without texts: what the report says about groups
+all        outcome, length and group of 400 documents, without texts: what the report says about groups
 kept, changed, dropped    with an excerpt of the text
 rule, near                of each rule that drops documents: any, and the nearest to its limit
 
 Every part of the work chooses for itself (engine/worker/sampling.py), among the documents that are still within the
 limits of what was chosen before (`SampleLimits`); the run joins the choices (run/output/sample_store.py). Choosing is
 idempotent: a partition that is done again adds nothing.
+
+Nothing is computed of documents that others may yet displace: of those with a text, the record is stored as it is, a
+line after that of the sample. What is shown of it is found at the end of the run, for the few that are left: with what
+its rule counted by a worker (engine/worker/sampling.py), without by `describe`.
+
+A small part of the input chooses fewer documents than the whole run shows, as few of the final ones can be in it. A
+part whose documents are far smaller than all others may then have too few in `all`. It says up to which key it has
+them (`CompleteTo`), and further documents of other parts are left out, so that the sample stays a fair one.
 
 Only plain Python here: the supervisor reads and joins samples, and has no numpy.
 """
@@ -19,22 +27,25 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import IO, Any
 
 from tamis.engine import wire
+from tamis.engine.schema import ID_FIELD
 
 FILE = "samples.jsonl"
 MAX_FILE_BYTES = 32 << 20
 MAX_LINE_BYTES = 1 << 17
+MAX_RECORD_BYTES = MAX_LINE_BYTES - 1  # of a record that is stored as it is
 EXCERPT_CHARS = 1500
 MAX_MARKS = 40
+_BEFORE_MARK = 200  # characters of an excerpt before the first mark
 _ALL = "all"
 _N_RULE, _N_NEAR = 3, 3
-_N_OF_ROLE = {_ALL: 600, "kept": 80, "changed": 40, "dropped": 80}
+_N_OF_ROLE = {_ALL: 400, "kept": 80, "changed": 40, "dropped": 80}
 _MAX_ROLES = 500  # rules that name their values may be any number
 _MAX_NAME = 200
 _Order = tuple[float, int]
@@ -61,7 +72,8 @@ class DocumentSample:
     """One document. `file`: the number of its input file, -1 if it has none; `offset`: its position there.
 
     `value` and `threshold`: as in verdicts; `distance`: of the value from the limit. `before`: the text as it was read,
-    of changed documents. `groups`: what it belongs to (source, language, domain), where its fields say so.
+    of changed documents. `groups`: what it belongs to (source, language, domain), where its fields say so. `record`: a
+    line of JSON with the text in `text_field`, until the excerpt is made of it; b"": it is in the file of samples.
     """
 
     key: int
@@ -78,6 +90,12 @@ class DocumentSample:
     excerpt: Excerpt | None = None
     before: Excerpt | None = None
     groups: dict[str, str] = field(default_factory=dict)
+    record: bytes | None = None
+    text_field: str = ""
+
+    @property
+    def has_text(self) -> bool:
+        return self.excerpt is not None or self.record is not None
 
     @property
     def rule_roles(self) -> tuple[str, str]:
@@ -89,33 +107,79 @@ def rule_roles(stage: str, rule: str) -> tuple[str, str]:
     return f"rule\n{stage}\n{rule}", f"near\n{stage}\n{rule}"
 
 
-def size_of_role(role: str) -> int:
-    """Return how many documents are chosen for a role."""
-    return _N_OF_ROLE.get(role) or (_N_NEAR if role.startswith("near\n") else _N_RULE)
+def size_of_role(role: str, share: float = 1.0) -> int:
+    """Return how many documents are chosen for a role, of the whole input or of a share of it.
+
+    Of a share, so many that it hardly ever has more of those that are chosen of the whole.
+
+    >>> size_of_role("all"), size_of_role("all", 0.01), size_of_role("rule", 0.01)
+    (400, 17, 3)
+    """
+    size = _N_OF_ROLE.get(role) or (_N_NEAR if role.startswith("near\n") else _N_RULE)
+    mean = size * share
+    return min(size, math.ceil(1.5 * mean + 4 * math.sqrt(mean)) + 3)
+
+
+@dataclass(frozen=True)
+class CompleteTo:
+    """A part of the run has chosen its documents for `all` up to this key only."""
+
+    key: int
 
 
 @dataclass(frozen=True)
 class SampleLimits:
     """The largest key with which a further document is chosen, by role; a role that is not full has no limit.
 
-    `keys`: the largest key; `distances`: the largest distance from the limit of a rule.
+    `keys`: the largest key; `distances`: the largest distance from the limit of a rule; `share`: of the input that is
+    in the part of the work that these limits are for, rather too large than too small.
     """
 
     keys: dict[str, int] = field(default_factory=dict)
     distances: dict[str, float] = field(default_factory=dict)
+    share: float = 1.0
 
 
 class SampleSelection:
-    """The samples chosen so far. `add` in any order, any number of times: the result is the same."""
+    """The samples chosen so far. `add` in any order, any number of times: the result is the same.
 
-    def __init__(self) -> None:
+    `share`: of the input that they are of.
+    """
+
+    def __init__(self, share: float = 1.0) -> None:
         self._roles: dict[str, list[_Order]] = {}
         self._samples: dict[int, DocumentSample] = {}
+        self._share = share
+        self._sizes: dict[str, int] = {}
+        self._complete_to: int | None = None
+
+    def size_of(self, role: str) -> int:
+        """Return how many documents are chosen for a role."""
+        size = self._sizes.get(role)
+        if size is None:
+            size = self._sizes[role] = size_of_role(role, self._share)
+        return size
+
+    def narrow(self, complete_to: CompleteTo) -> None:
+        """Leave out documents that are chosen for `all` alone and have a larger key."""
+        if self._complete_to is None or complete_to.key < self._complete_to:
+            self._complete_to = complete_to.key
+            chosen = self._roles.get(_ALL, [])
+            del chosen[bisect_right(chosen, (0.0, complete_to.key)) :]
+
+    @property
+    def complete_to(self) -> CompleteTo | None:
+        """Up to which key all documents are considered for `all`; None: all of them are."""
+        last = self.last_of(_ALL) if self.size_of(_ALL) < _N_OF_ROLE[_ALL] else None
+        keys = [key for key in (self._complete_to, last[1] if last is not None else None) if key is not None]
+        return CompleteTo(min(keys)) if keys else None
 
     def add(self, sample: DocumentSample) -> bool:
         """Consider a document; return True if it was chosen for a role that it did not have."""
         is_chosen = False
         for role, order in _orders(sample):
+            if role == _ALL and self._complete_to is not None and sample.key > self._complete_to:
+                continue
             chosen = self._roles.get(role)
             if chosen is None:
                 if len(self._roles) >= _MAX_ROLES:
@@ -124,13 +188,13 @@ class SampleSelection:
             position = bisect_left(chosen, order)
             if position < len(chosen) and chosen[position] == order:
                 continue
-            if position < (size := size_of_role(role)):
+            if position < (size := self.size_of(role)):
                 chosen.insert(position, order)
                 del chosen[size:]
                 is_chosen = True
         if is_chosen:
             known = self._samples.get(sample.key)
-            if known is None or known.excerpt is None:
+            if known is None or not known.has_text:
                 self._samples[sample.key] = sample
             if len(self._samples) > 4 * sum(_N_OF_ROLE.values()):
                 self._samples = {s.key: s for s in self.samples()}
@@ -143,6 +207,11 @@ class SampleSelection:
         texts = [self._samples[key] for key in with_text]
         plain = [_without_text(self._samples[key]) for key in without]
         return sorted([*texts, *plain], key=lambda s: s.key)
+
+    def replace(self, sample: DocumentSample) -> None:
+        """Take another description of a document that was considered before."""
+        if sample.key in self._samples:
+            self._samples[sample.key] = sample
 
     def of_role(self, role: str) -> list[DocumentSample]:
         """Return the documents chosen for a role, the first one first."""
@@ -157,25 +226,27 @@ class SampleSelection:
     def last_of(self, role: str) -> _Order | None:
         """Return distance and key of the last document that is chosen for a role; None while there is room."""
         chosen = self._roles.get(role) or []
-        return chosen[-1] if len(chosen) >= size_of_role(role) else None
+        return chosen[-1] if len(chosen) >= self.size_of(role) else None
 
     def limits(self) -> SampleLimits:
         """Return what further documents must not exceed."""
-        full = {role: chosen[-1] for role, chosen in self._roles.items() if len(chosen) >= size_of_role(role)}
-        return SampleLimits(
-            {role: key for role, (_, key) in full.items() if not role.startswith("near\n")},
-            {role: distance for role, (distance, _) in full.items() if role.startswith("near\n")},
-        )
+        full = {role: chosen[-1] for role, chosen in self._roles.items() if len(chosen) >= self.size_of(role)}
+        keys = {role: key for role, (_, key) in full.items() if not role.startswith("near\n")}
+        if self._complete_to is not None:
+            keys[_ALL] = min(keys.get(_ALL, self._complete_to), self._complete_to)
+        return SampleLimits(keys, {role: distance for role, (distance, _) in full.items() if role.startswith("near\n")})
 
 
 def _without_text(sample: DocumentSample) -> DocumentSample:
-    return sample if sample.excerpt is None and sample.before is None else replace(sample, excerpt=None, before=None)
+    if not sample.has_text and not sample.id:
+        return sample
+    return replace(sample, id="", excerpt=None, before=None, record=None, text_field="")
 
 
 def _orders(sample: DocumentSample) -> Iterator[tuple[str, _Order]]:
     """Yield the roles that a document may have, with its order in each."""
     yield _ALL, (0.0, sample.key)
-    if sample.excerpt is None:
+    if not sample.has_text:
         return
     yield sample.outcome, (0.0, sample.key)
     if sample.outcome is SampleOutcome.DROPPED:
@@ -185,9 +256,47 @@ def _orders(sample: DocumentSample) -> Iterator[tuple[str, _Order]]:
             yield near, (sample.distance, sample.key)
 
 
+# -- what is shown ----------------------------------------------------------------------------------------------------
+def excerpt_of(text: str, marks: Sequence[tuple[int, int]] = ()) -> Excerpt:
+    """Return the part of a text around its first mark, or its beginning.
+
+    >>> excerpt_of("one two", [(4, 7)])
+    Excerpt(text='one two', start=0, n_chars=7, marks=[(4, 7)])
+    """
+    start = 0
+    if marks and marks[0][1] > EXCERPT_CHARS:
+        start = max(0, min(marks[0][0] - _BEFORE_MARK, len(text) - EXCERPT_CHARS))
+    shown = text[start : start + EXCERPT_CHARS].encode("utf-8", "replace").decode()  # no half of a surrogate pair
+    inside = [(max(a - start, 0), min(b - start, len(shown))) for a, b in marks if b > start]
+    return Excerpt(shown, start, len(text), [(a, b) for a, b in inside if a < b][:MAX_MARKS])
+
+
+def describe(
+    sample: DocumentSample, find_marks: Callable[[str], Sequence[tuple[int, int]]] = lambda text: ()
+) -> DocumentSample:
+    """Return a sample with the excerpt and the id that its record has. `find_marks`: what to mark in a text."""
+    if not sample.record:
+        return sample
+    try:
+        record = json.loads(sample.record)
+    except (ValueError, RecursionError):  # what only the readers of files understand
+        record = {}
+    values = record if isinstance(record, dict) else {}
+    text = values.get(sample.text_field)
+    text = text if isinstance(text, str) else ""
+    excerpt = excerpt_of(text, find_marks(text))
+    return replace(sample, record=None, text_field="", excerpt=excerpt, id=as_name(values.get(ID_FIELD)))
+
+
+def as_name(value: Any) -> str:
+    """Return a value as a name, "" if it is neither a text nor a number."""
+    is_name = isinstance(value, (str, int)) and not isinstance(value, bool)
+    return str(value)[:_MAX_NAME].encode("utf-8", "replace").decode() if is_name else ""
+
+
 # -- the file -------------------------------------------------------------------------------------------------------
 def encode_sample(sample: DocumentSample) -> bytes:
-    """Return a sample as one line, without the fields that are empty."""
+    """Return a sample as one line, without the fields that are empty; its record is a second one."""
     values: dict[str, Any] = {"key": sample.key, "outcome": sample.outcome}
     for name in _PLAIN:
         if (value := getattr(sample, name)) not in ("", None) and value != {}:
@@ -195,16 +304,41 @@ def encode_sample(sample: DocumentSample) -> bytes:
     for name in _EXCERPTS:
         if (excerpt := getattr(sample, name)) is not None:
             values[name] = [excerpt.text, excerpt.start, excerpt.n_chars, excerpt.marks]
+    if sample.record is None:
+        return _as_line(values)
+    return b"".join([_as_line({**values, "text_field": sample.text_field}), sample.record, b"\n"])
+
+
+def encode_complete_to(complete_to: CompleteTo | None) -> bytes:
+    """Return the line that says up to which key samples are complete, if they are not."""
+    return b"" if complete_to is None else _as_line({"complete_to": complete_to.key})
+
+
+def _as_line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
-def decode_sample(line: bytes) -> DocumentSample:
+def decode_sample(line: bytes, record: bytes | None = None) -> DocumentSample:
     """Return the sample of a line; raise `wire.Garbled` if it is none. Names and texts are cut to their bounds."""
+    values = _decoded(line)
+    return _as_sample(values, record)
+
+
+def _decoded(line: bytes) -> Mapping[str, Any]:
     try:
         values = json.loads(line)
+        if type(values) is not dict:
+            raise ValueError("no object")
+    except (ValueError, RecursionError) as exc:
+        raise wire.Garbled(str(exc)[:300]) from exc
+    return values
+
+
+def _as_sample(values: Mapping[str, Any], record: bytes | None) -> DocumentSample:
+    try:
         key, outcome, distance = values["key"], SampleOutcome(values["outcome"]), values.get("distance")
         file, offset, n_bytes = numbers = values.get("file", -1), values.get("offset", -1), values.get("n_bytes", 0)
-        texts = [values.get(name, "") for name in _TEXTS]
+        texts = [values.get(name, "") for name in (*_TEXTS, "text_field")]
         groups = values.get("groups", {})
         is_right = {type(key), *map(type, numbers)} == {int} and {*map(type, texts)} == {str}
         is_right &= max(map(abs, (key, *numbers))) < 1 << 64
@@ -215,7 +349,7 @@ def decode_sample(line: bytes) -> DocumentSample:
         excerpt, before = (_excerpt(values.get(name)) for name in _EXCERPTS)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise wire.Garbled(str(exc)[:300]) from exc
-    id_, stage, rule, value, threshold = (text[:_MAX_NAME] for text in texts)
+    id_, stage, rule, value, threshold, text_field = (text[:_MAX_NAME] for text in texts)
     groups = {name[:40]: text[:_MAX_NAME] for name, text in list(groups.items())[:8]}
     return DocumentSample(
         key,
@@ -232,6 +366,8 @@ def decode_sample(line: bytes) -> DocumentSample:
         excerpt,
         before,
         groups,
+        record,
+        text_field if record is not None else "",
     )
 
 
@@ -252,28 +388,41 @@ def _excerpt(values: Any) -> Excerpt | None:
     return Excerpt(text, max(start, 0), max(n_chars, len(text)), sorted(ranges))
 
 
-def read_samples(file: IO[bytes]) -> Iterator[DocumentSample]:
-    """Yield the samples of a file, up to a size.
+def read_samples(file: IO[bytes]) -> Iterator[DocumentSample | CompleteTo]:
+    """Yield the samples of a file, up to a size, with the records that they still have.
 
     Lines that are none, such as the last one of a killed run, are left out.
     """
-    return (sample for sample, _ in read_lines(file))
+    for entry, _ in read_lines(file):
+        yield entry
 
 
-def read_lines(file: IO[bytes]) -> Iterator[tuple[DocumentSample, bytes]]:
-    """Yield the samples of a file like `read_samples`, each with its line."""
-    n_read = 0
-    while n_read < MAX_FILE_BYTES and (line := file.readline(MAX_LINE_BYTES)):
-        n_read += len(line)
+def read_lines(file: IO[bytes]) -> Iterator[tuple[DocumentSample | CompleteTo, bytes]]:
+    """Yield the samples of a file like `read_samples`, each with its lines."""
+    end = file.tell() + MAX_FILE_BYTES
+    while file.tell() < end and (line := file.readline(MAX_LINE_BYTES)):
         try:
-            yield decode_sample(line), line.rstrip(b"\n") + b"\n"
+            values = _decoded(line)
+            record = None
+            if "text_field" in values:
+                record = file.readline(MAX_LINE_BYTES)
+                if not record.endswith(b"\n"):
+                    return
+                record = record[:-1]
+            if type(key := values.get("complete_to")) is int:
+                yield CompleteTo(key), line
+            else:
+                yield _as_sample(values, record), line if record is None else b"".join([line, record, b"\n"])
         except wire.Garbled:
             continue
 
 
-def select(samples: Iterable[DocumentSample]) -> SampleSelection:
+def select(samples: Iterable[DocumentSample | CompleteTo]) -> SampleSelection:
     """Return the choice among these samples."""
     selection = SampleSelection()
     for sample in samples:
-        selection.add(sample)
+        if isinstance(sample, CompleteTo):
+            selection.narrow(sample)
+        else:
+            selection.add(sample)
     return selection

@@ -26,6 +26,7 @@ from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
 
 VERSION = 1
+ID_FIELD = "id"  # by which verdicts name a document
 _T = TypeVar("_T")
 Covered = tuple[int, int, int, bool]
 """A range of an input file that is done: number of the file, start, end, and whether the file ends there."""

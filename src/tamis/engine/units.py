@@ -77,10 +77,11 @@ class Regroup:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Work on committed output files.
+    """Work on what a run has committed.
 
-    `schemas`: of files, to be joined into one. Else files to write again, one after the other: their `paths` and `old`
-    names; `union`: the schema and facts of the run, if they are to have these.
+    `schemas`: of files, to be joined into one. `samples`: a file of samples to be described. Else output files to write
+    again, one after the other: their `paths` and `old` names;
+    `union`: the schema and facts of the run, if they are to have these.
     """
 
     schemas: list[str] = field(default_factory=list)
@@ -88,6 +89,7 @@ class Rewrite:
     paths: list[str] = field(default_factory=list)
     old: list[str] = field(default_factory=list)
     regroups: list[Regroup] = field(default_factory=list)
+    samples: str = ""
 
     @property
     def renames(self) -> bool:

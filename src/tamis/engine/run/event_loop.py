@@ -12,18 +12,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tamis.engine import messages
 from tamis.engine.messages import Done, Failure
 from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.output.commit import Committer
+from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.events import MemoryMeasured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.units import Unit
 from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, NodeUp, Received, Workers
 from tamis.stores.scratch_files import remove_object
 from tamis.stores.urls import is_bucket
@@ -88,6 +91,10 @@ class EventLoop:
             if time.monotonic() > deadline:
                 for worker in alive:
                     self.workers.kill(worker)
+
+    def _sample_limits(self, unit: Unit) -> SampleLimits | None:
+        limits = self.committer.sample_limits
+        return limits and replace(limits, share=self.supervisor.queue.cursor.share_of(unit.pieces))
 
     def stop(self, reason: str) -> None:
         """End early: workers are killed, commits under way are finished."""
@@ -170,7 +177,7 @@ class EventLoop:
                 case do.StartWorker(worker, segment, environment, node):
                     self.workers.start(worker, segment, environment, node)
                 case do.AssignUnit(worker, unit, fence, cap_bytes):
-                    order = messages.Assign(unit, fence, self.committer.sample_limits)
+                    order = messages.Assign(unit, fence, self._sample_limits(unit))
                     self.workers.assign(worker, order, cap_bytes, self.supervisor.pool.ceiling(worker, cap_bytes))
                 case do.RequestBlock(worker, block_bytes):
                     self.workers.send(worker, messages.More(block_bytes))

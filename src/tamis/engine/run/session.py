@@ -6,10 +6,11 @@ before (plan, budget) and after (verdict, manifest): see run.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tamis import files
@@ -83,7 +84,7 @@ class WorkSession:
                 self._check_stopped(supervisor.status, self.totals.ledger)
                 self.totals.share = share
             self._reconcile_schemas(committer)
-            self._size_files(committer)
+            self._finish_files(committer, self._cut_files(committer), samples)
         finally:
             committer.close()
 
@@ -195,19 +196,22 @@ class WorkSession:
         self._without_input("schema", lambda s: s.rewrite(work), committer)
 
     # -- files of a size ----------------------------------------------------------------------------------------------
-    def _size_files(self, committer: Committer) -> None:
-        """Cut and join output files to the size that was asked for. Shards leave this to the run that joins them."""
+    def _cut_files(self, committer: Committer) -> list[Rewrite]:
+        """Cut output files to the size that was asked for, and return which ones are to be joined.
+
+        Shards leave this to the run that joins them.
+        """
         target_bytes, spec = self.context.settings.file_bytes, self.planner.output_spec()
         is_part = self.context.settings.shard is not None or self.context.job.writer is None
         if is_part or spec.format not in (*TABLES, *LINES):
-            return
+            return []
         run_dir = self.context.dir
         if spec.partition_by:
             target_bytes = target_bytes or parse_size(DEFAULT_FILE_SIZE)
             if work := plan_partitions(output_parts(run_dir.log.read()), spec.partition_by, run_dir.target):
                 self._without_input("partitioning", lambda s: s.rewrite(work), committer)
         if target_bytes is None:
-            return
+            return []
         values = by_partition(output_parts(run_dir.log.read()))
         if cuts := [cut for parts in values.values() for cut in plan_cuts(parts, target_bytes, run_dir.target)]:
             self._without_input("sizing", lambda s: s.rewrite(cuts), committer)
@@ -219,8 +223,7 @@ class WorkSession:
         joins = plan_value_joins(values, folders, target_bytes, run_dir.target, spec.extension, name)
         if renames := [join for join in joins if join.renames and run_dir.remote is None]:
             self._rename(renames, committer)
-        if joins := [join for join in joins if join not in renames]:
-            self._without_input("sizing", lambda s: s.rewrite(joins), committer)
+        return [join for join in joins if join not in renames]
 
     def _rename(self, renames: list[Rewrite], committer: Committer) -> None:
         """Give whole files their final names, which takes no worker."""
@@ -258,12 +261,37 @@ class WorkSession:
             )
         return staged
 
-    def _without_input(self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
+    # -- the last work ------------------------------------------------------------------------------------------------
+    def _finish_files(self, committer: Committer, joins: Sequence[Rewrite], samples: SampleStore | None) -> None:
+        """Join output files, and have a worker make excerpts of the samples, which without one show no evidence."""
+        path = os.path.join(self.context.dir.staged, "records.jsonl")
+        has_records = False
+        with contextlib.suppress(OSError):
+            has_records = samples is not None and samples.write_records(path)
+
+        def prepare(supervisor: Supervisor) -> None:
+            supervisor.rewrite(joins)
+            if has_records:
+                supervisor.describe_samples(path)
+
+        described: list[str] = []
+        if joins or has_records:
+            phase = "sizing" if joins else "samples"
+            described = self._without_input(phase, prepare, committer, must_succeed=bool(joins)).described
+        if samples is not None and has_records:
+            samples.settle(described)
+            for each in (path, *described):
+                files.remove(each)
+
+    def _without_input(
+        self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer, must_succeed: bool = True
+    ) -> Supervisor:
         """Drive a supervisor whose work is not in the input. `phase`: what is shown meanwhile."""
         empty = type(self.context.inputs.files)()
         supervisor = Supervisor(self.config, Cursor(empty, []), self.predictors)
         prepare(supervisor)
         with self.observation.phase(phase):
             self._drive(supervisor, committer, 1.0)
-        self._check_stopped(supervisor.status, Ledger())
+        if must_succeed:
+            self._check_stopped(supervisor.status, Ledger())
         return supervisor

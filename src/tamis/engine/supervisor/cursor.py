@@ -77,7 +77,16 @@ class Cursor:
         self._next_file = 0
         self._remaining: deque[Piece] = deque()  # ranges of the file being cut
         self._ready: deque[WorkItem] = deque()
-        self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
+        self._input_bytes = self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
+
+    def share_of(self, pieces: Iterable[Piece]) -> float:
+        """Return the share of the input that pieces are, rather too large than too small where that is not known."""
+        total, n_bytes = self._input_bytes, 0
+        for piece in pieces:
+            is_known = piece.kind in (PieceKind.BYTES, PieceKind.BLOCK) and piece.end != TO_END
+            is_input = 0 <= piece.file < len(self.files)
+            n_bytes += piece.end - piece.start if is_known else self.files.sizes[piece.file] if is_input else total
+        return min(1.0, n_bytes / total) if total else 1.0
 
     def cut_at_row_groups(
         self,

@@ -69,6 +69,7 @@ class Supervisor:
         """Create a supervisor. `orders` of alerts in an earlier sampling step stay in force."""
         self.config = config
         self.schema = ""  # of the whole output, once `join_schemas` is through
+        self.described: list[str] = []  # files with the samples of the run, once `describe_samples` is through
         self.status = RunState()
         orders = orders if orders is not None else AlertOrders()
         workers: dict[int, Worker] = {}
@@ -129,6 +130,10 @@ class Supervisor:
     def join_schemas(self, schemas: list[str]) -> None:
         """Have a worker join the schemas of output files into `schema`."""
         self.queue.add_rewrite(Rewrite(schemas=schemas))
+
+    def describe_samples(self, path: str) -> None:
+        """Have a worker make excerpts of the records in a file of samples."""
+        self.queue.add_rewrite(Rewrite(samples=path))
 
     def rewrite(self, work: Sequence[Rewrite]) -> None:
         """Rewrite output files: with the schema of the whole run, or of another size."""
@@ -370,6 +375,9 @@ class Supervisor:
         assert unit.rewrite is not None
         if unit.rewrite.schemas:
             self.schema = report.schema
+            return []
+        if unit.rewrite.samples:
+            self.described = report.staged_paths
             return []
         return [self.queue.replace_files(unit, report)]
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tamis.engine.job import ID_FIELD
 from tamis.engine.ledger import MAX_EXAMPLES, Example
+from tamis.engine.schema import ID_FIELD
 from tamis.tasks import DocumentBatch
 from tamis.tasks.columns.exact import stored
 

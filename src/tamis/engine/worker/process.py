@@ -64,7 +64,7 @@ from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, accoun
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
-from tamis.engine.worker.sampling import SampleCollector, SamplePlan
+from tamis.engine.worker.sampling import SampleCollector, SamplePlan, describe_samples
 from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
@@ -282,12 +282,12 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        samples = self._sample_collector()
-        notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, send)
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        samples = self._sample_collector(contents)
+        notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         tasks = self._as_read(tasks)
         send(Read(contents.n_records, contents.cut, contents.decoded_bytes, contents.largest_record))
         n_records = contents.n_records  # before the probe lets the documents go
@@ -307,6 +307,8 @@ class UnitRunner:
             documents.clear()
         else:
             files = self._write(tasks, base, ledger, collector, samples)
+        if samples is not None:
+            samples.finish()
         if probe is not None:
             tasks.clear()
             probe.mark(WRITING)
@@ -339,11 +341,11 @@ class UnitRunner:
         contents = self._read_documents(unit, ledger, quarantine, send)
         return list(contents.batches), contents
 
-    def _sample_collector(self) -> SampleCollector | None:
+    def _sample_collector(self, contents: Contents) -> SampleCollector | None:
         if self._sample_limits is None:
             return None
         self._sample_plan = self._sample_plan or SamplePlan(self.job)
-        return SampleCollector(self._sample_plan, self._sample_limits)
+        return SampleCollector(self._sample_plan, self._sample_limits, contents.n_records, contents.decoded_bytes)
 
     def _run_stage(
         self, index: int, book: StageBook, tasks: list[Task[Any]], notes: UnitNotes, is_trial: bool
@@ -584,6 +586,8 @@ class UnitRunner:
         assert work is not None
         if work.schemas:
             return Done(schema=output.join_files(work.schemas, list(spec.fields or ())))
+        if work.samples:
+            return Done(files=describe_samples(SamplePlan(self.job), work.samples, base))
         if work.regroups:
             files = self._regroup(work, base)
         else:

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from tamis import files as own_files
-from tamis.engine.job import ID_FIELD
 from tamis.engine.messages import StagedFile
-from tamis.engine.schema import FileKind
+from tamis.engine.schema import ID_FIELD, FileKind
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.formats.jsonl.record_index import RECORD_HASH, record_columns

@@ -1,50 +1,59 @@
 """Choosing samples of the documents of one unit (engine/samples.py), and what is stored of each.
 
-Keys of all documents are computed at once (some nanoseconds each); a field is read only of documents that are within
-the limits, which are few once a run has seen some thousand documents. A text is cut to an excerpt around what its rule
-counted. Where a stage removes values that must not be stored, such as personal data, it also removes them from the
-excerpts of texts as they were before it.
+Keys of all documents are computed at once (some nanoseconds each); a document is looked at only if it is within the
+limits, as few are once a run has seen some thousand documents. Of these the record is kept as it is, where it is a line
+that no stage changed; else a line is made of the field that is shown. Where a stage removes values that must not be
+stored, such as personal data, it also removes them from texts as they were before it.
+
+`describe_samples` makes excerpts of what is left at the end of the run, around what its rule counted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tamis import files
-from tamis.engine.job import ID_FIELD, Job
+from tamis.engine.job import Job
 from tamis.engine.messages import StagedFile
 from tamis.engine.samples import (
-    EXCERPT_CHARS,
-    MAX_MARKS,
+    MAX_RECORD_BYTES,
+    CompleteTo,
     DocumentSample,
     Excerpt,
     SampleLimits,
     SampleOutcome,
     SampleSelection,
+    as_name,
+    describe,
+    encode_complete_to,
     encode_sample,
+    excerpt_of,
+    read_samples,
     rule_roles,
     size_of_role,
 )
-from tamis.engine.schema import FileKind, RecordedRule
-from tamis.engine.worker.dropped import record_bytes
+from tamis.engine.schema import ID_FIELD, FileKind, RecordedRule
 from tamis.failures import is_memory_failure
 from tamis.kernels.records import hash128
 from tamis.stages.base import ProcessingStage
 from tamis.stages.notes import DropNote
-from tamis.tasks import DocumentBatch
+from tamis.tasks import DocumentBatch, Lineage, Origin
 
 _SALT = 0x73616D706C6573  # keys of samples have nothing to do with those by which documents are chosen otherwise
 _GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}
 _FIELDS = [name for names in _GROUPS.values() for name in names]
 _MAX_READ = 50_000  # characters of a text that are looked at
-_BEFORE_MARK = 200  # characters of an excerpt before the first mark
+_MAX_SHOWN = 30_000  # characters of a text that are stored until its excerpt is made
+_SMALL_BYTES = 2_000  # of documents: a part of the input with smaller ones has a larger share of them than of bytes
 _NO_LIMIT = 1 << 63
 _COMPARED, _MAX_COMPARED = 256, 4096  # written documents whose texts are compared at once, and in all, in a batch
 Array = np.ndarray[Any, Any]
@@ -60,15 +69,53 @@ class SamplePlan:
         limits = {(r.stage, r.name): _compared(r) for r in job.rules()}
         self.limits = {key: values for key, values in limits.items() if values}
 
+    def without_secrets(self, text: str) -> str:
+        for redact in self.redactions:
+            text = redact(text)
+        return text
+
+    def find_evidence(self, sample: DocumentSample, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of a text that the rule which dropped it counted."""
+        if sample.outcome is not SampleOutcome.DROPPED:
+            return []
+        try:
+            return self.stages[sample.stage].find_evidence(sample.rule, text[:_MAX_READ])
+        except Exception:  # of a filter of the user's: the run does not depend on it
+            return []
+
+
+def describe_samples(plan: SamplePlan, path: str, base: str) -> list[StagedFile]:
+    """Write the staged file of samples with excerpts, made of the records in a file.
+
+    None if that cannot be done, as where the file is on another machine: a run does not depend on it.
+    """
+    try:
+        with open(path, "rb") as file, files.create(base + ".samples", files.OWN) as target:
+            for sample in read_samples(file):
+                if isinstance(sample, DocumentSample):
+                    target.write(encode_sample(describe(sample, functools.partial(plan.find_evidence, sample))))
+    except Exception:
+        files.remove(base + ".samples")
+        return []
+    return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
+
 
 class SampleCollector:
     """Samples of one unit."""
 
-    def __init__(self, plan: SamplePlan, limits: SampleLimits) -> None:
-        self._plan, self._limits, self._selection = plan, limits, SampleSelection()
+    def __init__(self, plan: SamplePlan, limits: SampleLimits, n_documents: int = 0, n_bytes: int = 0) -> None:
+        """Create a collector. `n_documents` and `n_bytes`: what the unit has, 0 where that is not known."""
+        density = max(1.0, n_documents * _SMALL_BYTES / n_bytes) if n_bytes else 1.0
+        self._plan, self._limits = plan, limits
+        self._selection = SampleSelection(min(1.0, limits.share * density))
+        if n_documents > self._selection.size_of("all") < size_of_role("all"):
+            # About so many documents have a smaller key: nothing is read of others.
+            self._selection.narrow(CompleteTo(int(_NO_LIMIT / n_documents * self._selection.size_of("all"))))
         self._field = plan.text_field
         self._is_off = False
         self._keyed: tuple[tuple[Array, Array], Array] | None = None  # keys of the documents of a call, by identity
+        self._lines = b""
+        self._sources: dict[int, tuple[Origin, int, bool]] = {}  # where the lines of documents are, by key
 
     def note_dropped(
         self,
@@ -106,25 +153,26 @@ class SampleCollector:
             return
         keys = self._keys_of_call(batches, identity)[serials]
         rule, near = rule_roles(stage, note.reason)
-        with_text = self._within(SampleOutcome.DROPPED, keys) | self._within(rule, keys)
+        limits = {role: self._limit_of(role) for role in (SampleOutcome.DROPPED, rule, "all")}
+        low = np.flatnonzero(keys <= max(limits.values()))
+        shown = {k for role in (SampleOutcome.DROPPED, rule) for k in self._lowest(role, keys, low, limits[role])}
         distances = self._distances(stage, note)
         if distances is not None:
-            with_text |= self._is_near(near, distances, keys)
-        chosen = np.flatnonzero(with_text | self._within("all", keys))
+            shown.update(self._nearest(near, distances, keys))
+        chosen = np.array(sorted(shown.union(self._lowest("all", keys, low, limits["all"]))), np.int64)
+        threshold = _shown(note.threshold) if len(chosen) else ""
         for batch in batches if len(chosen) else ():
             if not batch.num_items:
                 continue
             first = int(batch.serial[0])
             here = chosen[(serials[chosen] >= first) & (serials[chosen] < first + batch.num_items)]
-            rows = serials[here] - first
-            texts, facts = _column(batch, self._field, rows, with_text[here]), _facts_of(batch, rows)
-            for text, fact, k in zip(texts, facts, here.tolist(), strict=True):
-                shown = None if text is None else self._without_secrets(text)
+            has_text = np.array([k in shown for k in here.tolist()], bool)
+            facts = self._facts_of(batch, serials[here] - first, has_text)
+            for fact, k in zip(facts, here.tolist(), strict=True):
                 value = None if note.values is None else note.values[k]
                 distance = None if distances is None or distances[k] == np.inf else float(distances[k])
-                about = _About(stage, note.reason, _shown(value), _shown(note.threshold), distance)
-                marks = self._evidence(stage, note.reason, shown) if shown is not None else []
-                self._add(fact, int(keys[k]), SampleOutcome.DROPPED, shown, None, about, marks)
+                about = _About(stage, note.reason, _shown(value), threshold, distance)
+                self._add(int(keys[k]), SampleOutcome.DROPPED, fact, about)
 
     def _keys_of_call(self, batches: Sequence[DocumentBatch], identity: tuple[Array, Array]) -> Array:
         """Return the keys of all documents of a call, by serial: computed once for all rules of a stage."""
@@ -148,172 +196,267 @@ class SampleCollector:
 
         Which ones were changed is known when their texts are compared: they are compared until enough are found.
         """
-        places = batch.places()
-        keys = _keys(*batch.identity, *places)
-        may_differ, in_all = _may_differ(batch, self._field), self._within("all", keys)
+        keys, may_differ = _keys(*batch.identity, *batch.places()), _may_differ(batch, self._field)
         limits = {outcome: self._limit_of(outcome) for outcome in (SampleOutcome.KEPT, SampleOutcome.CHANGED)}
-        room = {outcome: size_of_role(outcome) for outcome in limits}
+        room = {outcome: self._selection.size_of(outcome) for outcome in limits}
+        in_all = np.zeros(len(keys), bool)
+        in_all[self._lowest("all", keys, np.arange(len(keys)), self._limit_of("all"))] = True
         is_open = (keys <= limits[SampleOutcome.KEPT]) | (may_differ & (keys <= limits[SampleOutcome.CHANGED]))
-        order = np.argsort(keys, kind="stable")
-        order = order[(is_open | in_all)[order]]
+        candidates = np.flatnonzero(is_open | in_all)
+        order = candidates[np.argsort(keys[candidates], kind="stable")]
         for first in range(0, min(len(order), _MAX_COMPARED), _COMPARED):
             rest = order[first:]
             needs_text = bool(room[SampleOutcome.KEPT] and keys[rest[0]] <= limits[SampleOutcome.KEPT])
             if not (needs_text or in_all[rest].any() or (room[SampleOutcome.CHANGED] and may_differ[rest].any())):
                 return
             rows = rest[:_COMPARED]
-            differ = may_differ[rows]
-            texts = _column(batch, self._field, rows, differ | needs_text)
-            texts_before = _texts_before(batch, self._field, rows, differ)
-            chosen: list[tuple[int, SampleOutcome, bool]] = []
-            for i, (row, text, before) in enumerate(zip(rows.tolist(), texts, texts_before, strict=True)):
-                outcome = SampleOutcome.CHANGED if before is not None and before != text else SampleOutcome.KEPT
-                if has_text := text is not None and room[outcome] > 0 and int(keys[row]) <= limits[outcome]:
+            texts = _column(batch, self._field, rows, may_differ[rows])
+            texts_before = _texts_before(batch, self._field, rows, may_differ[rows])
+            chosen: list[tuple[int, SampleOutcome]] = []
+            has_text: list[bool] = []
+            for i, row in enumerate(rows.tolist()):
+                is_changed = texts_before[i] is not None and texts_before[i] != texts[i]
+                outcome = SampleOutcome.CHANGED if is_changed else SampleOutcome.KEPT
+                if is_shown := bool(room[outcome] > 0 and keys[row] <= limits[outcome]):
                     room[outcome] -= 1
-                if has_text or in_all[row]:
-                    chosen.append((i, outcome, has_text))
-            facts = _facts_of(batch, rows[[i for i, _, _ in chosen]])
-            for fact, (i, outcome, has_text) in zip(facts, chosen, strict=True):
-                is_shown = has_text and outcome is SampleOutcome.CHANGED
-                before = self._without_secrets(texts_before[i] or "") if is_shown else None
-                self._add(fact, int(keys[rows[i]]), outcome, texts[i] if has_text else None, before, _NOTHING, [])
+                if is_shown or in_all[row]:
+                    chosen.append((i, outcome))
+                    has_text.append(is_shown)
+            facts = self._facts_of(batch, rows[[i for i, _ in chosen]], np.array(has_text, bool))
+            for fact, (i, outcome) in zip(facts, chosen, strict=True):
+                shows_before = fact.record is not None and outcome is SampleOutcome.CHANGED
+                before = self._plan.without_secrets(texts_before[i] or "") if shows_before else None
+                self._add(int(keys[rows[i]]), outcome, fact, _NOTHING, before)
 
     def write(self, base: str) -> list[StagedFile]:
         """Write the staged file of what was chosen; nothing if that is nothing."""
-        lines = b"".join(map(encode_sample, self._selection.samples()))
-        if not lines:
+        if not self._lines:
             return []
         with files.create(base + ".samples", files.OWN) as file:
-            file.write(lines)
+            file.write(self._lines)
         return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
-    def _limit_of(self, role: str) -> int:
+    def _limit_of(self, role: str) -> np.uint64:
         """Return the key that a further document of a role must not exceed."""
         last = self._selection.last_of(role)
         limit = self._limits.keys.get(role, _NO_LIMIT)
-        return limit if last is None else min(limit, last[1])
+        if role == "all" and (complete_to := self._selection.complete_to) is not None:
+            limit = min(limit, complete_to.key)
+        return np.uint64(limit if last is None else min(limit, last[1]))
 
-    def _within(self, role: str, keys: Array) -> Array:
-        """Return a mask of the keys that may be chosen for a role."""
-        limit, size = self._limit_of(role), size_of_role(role)
-        if len(keys) > size:
-            limit = min(limit, int(np.partition(keys, size - 1)[size - 1]))
-        return keys <= np.uint64(limit)
+    def _lowest(self, role: str, keys: Array, indices: Array, limit: np.uint64) -> list[int]:
+        """Return which of these indices have keys that may be chosen for a role."""
+        size = self._selection.size_of(role)
+        lowest = indices[keys[indices] <= limit]
+        if len(lowest) > size:
+            lowest = lowest[np.argpartition(keys[lowest], size - 1)[:size]]
+        indices_of_role: list[int] = lowest.tolist()
+        return indices_of_role
 
-    def _is_near(self, role: str, distances: Array, keys: Array) -> Array:
-        limit, size = self._limits.distances.get(role, np.inf), size_of_role(role)
+    def _nearest(self, role: str, distances: Array, keys: Array) -> list[int]:
+        """Return the indices of the values nearest to a limit."""
+        limit, size = self._limits.distances.get(role, np.inf), self._selection.size_of(role)
         if (last := self._selection.last_of(role)) is not None:
             limit = min(limit, last[0])
-        if len(distances) > size:
-            limit = min(limit, float(np.partition(distances, size - 1)[size - 1]))
-        near = np.flatnonzero((distances <= limit) & np.isfinite(distances))
-        nearest = near[np.lexsort((keys[near], distances[near]))[:size]]
-        chosen = np.zeros(len(keys), bool)
-        chosen[nearest] = True
-        return chosen
+        near = np.flatnonzero((distances <= limit) & (distances < np.inf))
+        if len(near) > size:
+            near = near[distances[near] <= np.partition(distances[near], size - 1)[size - 1]]
+        nearest: list[int] = near[np.lexsort((keys[near], distances[near]))[:size]].tolist()
+        return nearest
 
     def _distances(self, stage: str, note: DropNote) -> Array | None:
         """Return how far each value is from the limit of its rule; infinite where that is no number; None: no limit."""
         limits = self._plan.limits.get((stage, note.reason))
         if limits is None or note.values is None:
             return None
-        values = np.fromiter(map(_number, note.values), np.float64, len(note.values))
-        distances = np.min([np.abs(values - limit) for limit in limits], axis=0)
-        nearest: Array = np.where(np.isfinite(distances), distances, np.inf)
-        return nearest
+        values = _numbers(note.values)
+        distances = np.abs(values - limits[0])
+        for limit in limits[1:]:
+            np.minimum(distances, np.abs(values - limit), out=distances)
+        distances[np.isnan(distances)] = np.inf
+        return distances
 
     # -- reading ------------------------------------------------------------------------------------------------------
-    def _evidence(self, stage: str, rule: str, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of a text that its rule counted."""
-        try:
-            return self._plan.stages[stage].find_evidence(rule, text[:_MAX_READ])
-        except Exception:  # of a filter of the user's: the run does not depend on it
+    def _facts_of(self, batch: DocumentBatch, rows: Array, has_text: Array) -> list[_Facts]:
+        """Return the facts of some documents. `has_text`: with the record.
+
+        What is in a line that no stage changed is left to `finish`, when it is known whether the document is chosen.
+        """
+        lineage = batch.lineage
+        if not len(rows) or lineage is None:
             return []
+        origin_rows = lineage.rows[rows]
+        has_lines = lineage.origin.keeps_bytes and bool((origin_rows >= 0).all())
+        names_are_own = not has_lines or any(_is_own(lineage, name) for name in _FIELDS)
+        columns = {name: _plain(batch.column_of(name, rows)) for name in _FIELDS} if names_are_own else {}
+        is_own = not has_lines or self._plan.redactions or _is_own(lineage, self._field) or _is_own(lineage, ID_FIELD)
+        made = self._made_records(batch, rows, np.flatnonzero(has_text)) if is_own else {}
+        facts = []
+        for i, (row, n_bytes) in enumerate(zip(rows.tolist(), lineage.origin.sizes(origin_rows).tolist(), strict=True)):
+            record, n_chars = made.get(i, (b"" if has_text[i] else None, 0))
+            groups = _groups({name: column[i] for name, column in columns.items()})
+            source = (lineage.origin, int(origin_rows[i])) if has_lines else None
+            facts.append(_Facts(*lineage.place(row), n_bytes, groups, record, n_chars, source, names_are_own))
+        return facts
 
-    def _without_secrets(self, text: str) -> str:
-        for redact in self._plan.redactions:
-            text = redact(text)
-        return text
+    def _made_records(self, batch: DocumentBatch, rows: Array, chosen: Array) -> dict[int, tuple[bytes, int]]:
+        """Return lines that show some of the documents as they are now, and the length of their texts."""
+        texts = _column(batch, self._field, rows[chosen], np.ones(len(chosen), bool))
+        ids = _plain(batch.column_of(ID_FIELD, rows[chosen])) if len(chosen) else []
+        shown = (self._plan.without_secrets(text or "") for text in texts)
+        return {i: self._made_record(name, text) for i, name, text in zip(chosen.tolist(), ids, shown, strict=True)}
 
-    def _add(
-        self,
-        fact: _Facts,
-        key: int,
-        outcome: SampleOutcome,
-        text: str | None,
-        before: str | None,
-        about: _About,
-        marks: Sequence[tuple[int, int]],
-    ) -> None:
-        self._selection.add(
+    def _made_record(self, name: str, text: str) -> tuple[bytes, int]:
+        return json.dumps({ID_FIELD: name, self._field: text[:_MAX_SHOWN]}).encode(), len(text)
+
+    def _add(self, key: int, outcome: SampleOutcome, fact: _Facts, about: _About, before: str | None = None) -> None:
+        is_chosen = self._selection.add(
             DocumentSample(
                 key,
                 outcome,
                 fact.file,
                 fact.offset,
-                fact.id,
-                fact.n_bytes,
-                about.stage,
-                about.rule,
-                about.value,
-                about.threshold,
-                about.distance,
-                None if text is None else excerpt_of(text, marks),
-                None if before is None else excerpt_of(before, []),
-                fact.groups,
+                n_bytes=fact.n_bytes,
+                stage=about.stage,
+                rule=about.rule,
+                value=about.value,
+                threshold=about.threshold,
+                distance=about.distance,
+                excerpt=Excerpt(n_chars=fact.n_chars) if fact.n_chars else None,
+                before=None if before is None else excerpt_of(before),
+                groups=fact.groups,
+                record=fact.record,
+                text_field=self._field if fact.record is not None else "",
             )
         )
+        if is_chosen and fact.source is not None:
+            self._sources[key] = *fact.source, fact.names_are_own
+
+    def finish(self) -> None:
+        """Take from lines what is stored of the documents that are chosen, before the unit lets go of them."""
+        with self._harmless():
+            lines = []
+            for sample in self._selection.samples():
+                if (source := self._sources.get(sample.key)) is not None:
+                    sample = self._completed(sample, *source)
+                lines.append(encode_sample(sample))
+            self._lines = b"".join([encode_complete_to(self._selection.complete_to), *lines]) if lines else b""
+        self._sources.clear()
+
+    def _completed(self, sample: DocumentSample, origin: Origin, row: int, has_groups: bool) -> DocumentSample:
+        """Return a sample with what is in its line."""
+        needs_record = sample.record == b""
+        if has_groups and not needs_record:
+            return sample
+        line = origin.raw(row) or b""
+        groups = sample.groups if has_groups else _groups(names_in_line(line, _FIELDS))
+        record, excerpt = sample.record, sample.excerpt
+        if needs_record and _is_plain_object(line):
+            record = line
+        elif needs_record:
+            name, text = names_in_line(line, [ID_FIELD])[ID_FIELD], text_in_line(line, self._field)
+            record, n_chars = self._made_record(name, text)
+            excerpt = Excerpt(n_chars=n_chars)
+        return replace(sample, groups=groups, record=record, excerpt=excerpt)
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """Facts that are stored of a document besides its text."""
+    """Facts that are stored of a document.
+
+    `record`: with its text, b"" where it is the line; `n_chars`: of the text, if the record has not all of it;
+    `source`: where its line is. `names_are_own`: the groups are not those of the line.
+    """
 
     file: int
     offset: int
-    id: str
     n_bytes: int
     groups: dict[str, str]
+    record: bytes | None
+    n_chars: int
+    source: tuple[Origin, int] | None
+    names_are_own: bool
 
 
-def _facts_of(batch: DocumentBatch, rows: Array) -> list[_Facts]:
-    """Return the facts of some documents; a field is read of all of them at once."""
-    if not len(rows):
-        return []
-    places = batch.places()
-    columns = _columns_of(batch, rows)
-    facts = []
-    for i, n_bytes in enumerate(record_bytes(batch.take(rows)).tolist()):
-        groups = {}
-        for group, names in _GROUPS.items():
-            value = next((columns[name][i] for name in names if columns[name][i]), "")
-            if value := _domain(value) if group == "domain" else value:
-                groups[group] = value
-        file, offset = int(places[0][rows[i]]), int(places[1][rows[i]])
-        facts.append(_Facts(file, offset, columns[ID_FIELD][i], n_bytes, groups))
-    return facts
+def _is_own(lineage: Lineage, name: str) -> bool:
+    """Return True if stages may have changed a field of the documents."""
+    return name in lineage.columns or name in lineage.hidden
 
 
-def _columns_of(batch: DocumentBatch, rows: Array) -> dict[str, list[str]]:
-    """Return the fields that are stored of some documents.
+def _is_plain_object(line: bytes) -> bool:
+    """Return True if a record can be stored as it is: one line of JSON that is not too large."""
+    return len(line) <= MAX_RECORD_BYTES and line.startswith(b"{") and b"\n" not in line
 
-    Lines that have been parsed are decoded here once more: a column of their block would be decoded for all of them.
+
+def _groups(values: Mapping[str, str]) -> dict[str, str]:
+    """Return what a document belongs to, by its fields."""
+    groups = {}
+    for group, names in _GROUPS.items():
+        value = next((values[name] for name in names if values.get(name)), "")
+        if value := _domain(value) if group == "domain" else value:
+            groups[group] = value
+    return groups
+
+
+_BACKSLASH = ord("\\")
+_OPENING = re.compile(rb'\s*:\s*"')
+_VALUE = re.compile(rb'\s*:\s*(?:"([^"\\]*)"|null)')
+
+
+def names_in_line(line: bytes, fields: Sequence[str]) -> dict[str, str]:
+    """Return some fields of a record as names, "" where one is missing.
+
+    A plain text that is not within another object is read by itself: there is no other brace before or after it.
+    Else the line is parsed.
+
+    >>> names_in_line(b'{"text": "a {", "url": "x.org"}', ["url", "source"])
+    {'url': 'x.org', 'source': ''}
+    >>> names_in_line(b'{"of": {"url": "y.org"}, "text": "}", "url": 5}', ["url"])
+    {'url': '5'}
     """
-    names, lineage = (ID_FIELD, *_FIELDS), batch.lineage
-    assert lineage is not None
-    raw = lineage.origin.is_parsed and lineage.origin.keeps_bytes and bool((lineage.rows[rows] >= 0).all())
-    own = [name for name in names if not raw or name in lineage.columns or name in lineage.hidden]
-    columns = {name: _plain(batch.column_of(name, rows)) for name in own}
-    if raw:
-        records = [_record(lineage.raw(row)) for row in rows.tolist()]
-        columns |= {name: [_name(record.get(name)) for record in records] for name in names if name not in columns}
-    return columns
+    names = {}
+    for field in fields:
+        quoted = f'"{field}"'.encode()
+        start = line.rfind(quoted)  # of fields with the same name, the last one counts
+        if start < 0:
+            names[field] = ""
+            continue
+        end = start + len(quoted)
+        value = _VALUE.match(line, end)
+        is_outside = line.count(b"}", end) == 1 or line.count(b"{", 0, start) == 1
+        if value is None or not is_outside or line[start - 1] == _BACKSLASH:
+            record = _record(line)
+            return {name: as_name(record.get(name)) for name in fields}
+        names[field] = as_name((value[1] or b"").decode("utf-8", "replace"))
+    return names
 
 
-def _record(line: bytes | None) -> dict[str, Any]:
+def text_in_line(line: bytes, field: str) -> str:
+    """Return a text of a record, "" where it has none: of a long one the beginning, without parsing all of the line.
+
+    >>> text_in_line(b'{"id": 5, "text": "one two"}', "text")
+    'one two'
+    >>> text_in_line(b'{"text": "%s"}' % (b"word " * 100_000), "text").count("word")
+    12000
+    """
+    quoted = f'"{field}"'.encode()
+    start = line.find(quoted)
+    opening = _OPENING.match(line, start + len(quoted)) if start >= 0 and line.count(b"{", 0, start) == 1 else None
+    if opening is not None and len(line) > opening.end() + 2 * _MAX_SHOWN:
+        part = line[opening.end() : opening.end() + 2 * _MAX_SHOWN]
+        part = part[: part.rfind(b" ") + 1]  # a space is not within an escape
+        with contextlib.suppress(ValueError):  # the text ends before
+            text = json.loads(b'"%s"' % part)
+            if part and isinstance(text, str):
+                return text
+    value = _record(line).get(field)
+    return value if isinstance(value, str) else ""
+
+
+def _record(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line or b"{}")
+        record = json.loads(line)
     except (ValueError, RecursionError):  # what only the readers of files understand
         return {}
     return record if isinstance(record, dict) else {}
@@ -331,20 +474,6 @@ class _About:
 
 
 _NOTHING = _About()
-
-
-def excerpt_of(text: str, marks: Sequence[tuple[int, int]]) -> Excerpt:
-    """Return the part of a text around its first mark, or its beginning.
-
-    >>> excerpt_of("one two", [(4, 7)])
-    Excerpt(text='one two', start=0, n_chars=7, marks=[(4, 7)])
-    """
-    start = 0
-    if marks and marks[0][1] > EXCERPT_CHARS:
-        start = max(0, min(marks[0][0] - _BEFORE_MARK, len(text) - EXCERPT_CHARS))
-    shown = text[start : start + EXCERPT_CHARS].encode("utf-8", "replace").decode()  # no half of a surrogate pair
-    inside = [(max(a - start, 0), min(b - start, len(shown))) for a, b in marks if b > start]
-    return Excerpt(shown, start, len(text), [(a, b) for a, b in inside if a < b][:MAX_MARKS])
 
 
 def _redaction(stage: ProcessingStage[Any, Any]) -> Callable[[str], str]:
@@ -397,6 +526,14 @@ def _compared(rule: RecordedRule) -> list[float]:
     ]
 
 
+def _numbers(values: Sequence[Any]) -> Array:
+    """Return values as numbers; those that are none as NaN."""
+    try:
+        return np.array(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return np.fromiter(map(_number, values), np.float64, len(values))
+
+
 def _number(value: Any) -> float:
     try:
         return float(value)
@@ -419,12 +556,7 @@ def _plain(column: Any) -> list[str]:
         values = column.to_pylist()
     except (ValueError, OverflowError):  # one that Python does not have
         return [""] * len(column)
-    return [_name(value) for value in values]
-
-
-def _name(value: Any) -> str:
-    is_name = isinstance(value, (str, int)) and not isinstance(value, bool)
-    return str(value)[:200].encode("utf-8", "replace").decode() if is_name else ""
+    return [as_name(value) for value in values]
 
 
 def _domain(url: str) -> str:

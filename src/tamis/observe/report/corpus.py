@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, read_samples, select
+from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, describe, read_samples, select
 
 _MAX_GROUPS = 12
 _MAX_NAMED = 0.2  # of the documents, with a source that no other has
@@ -85,6 +85,9 @@ def read_corpus(folder: Path, input_paths: Callable[[], Sequence[str]]) -> Corpu
         return Corpus()
     with open(descriptor, "rb") as file:
         selection = select(read_samples(file))
+    for sample in selection.samples():
+        if sample.record is not None:  # the run is not through
+            selection.replace(describe(sample))
     numbers = {s.file for s in selection.samples() if s.file >= 0}
     paths = input_paths() if numbers else []
     return Corpus(selection, {n: paths[n] for n in sorted(numbers) if n < len(paths)})

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tamis.engine.samples import DocumentSample, Excerpt, SampleOutcome
 from tamis.observe.charts.svg import text, visible
+from tamis.sizes import format_size
 
 _SIMILARITY = re.compile(r'"similarity": ([0-9.]+)')
 _SNIPPET = 150
@@ -98,7 +99,7 @@ def document(sample: DocumentSample, paths: Mapping[int, str], is_open: bool = F
         body = side_by_side(("before", old), ("after", new))
     where = f"{paths.get(sample.file, '')}:{sample.offset}" if sample.file >= 0 else ""
     groups = ", ".join(f"{name} {value}" for name, value in sample.groups.items())
-    foot = " · ".join(part for part in (where, groups, f"{excerpt.n_chars:,} characters") if part)
+    foot = " · ".join(part for part in (where, groups, format_size(sample.n_bytes)) if part)
     return (
         f'<details class="doc" data-outcome="{sample.outcome}" data-rule="{_attribute(sample.stage, sample.rule)}"'
         f'{" open" if is_open else ""}><summary><b class="o-{sample.outcome}">{sample.outcome}</b> '
