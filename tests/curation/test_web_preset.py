@@ -17,6 +17,7 @@ from tamis.stages.text.html import HtmlExtract
 from tamis.stages.text.html import extract as html_extract
 from tamis.stages.text.io import DocumentReader, JsonlWriter
 from tests.support.command import tamis
+from tests.support.loopback import serve
 from tests.support.warc_files import members, record, response
 
 WORDS = [
@@ -155,3 +156,19 @@ def test_one_command_keeps_the_documents_that_its_steps_keep_apart(tmp_path: Pat
     text_pipeline.run(InProcessExecutor())
     Curation(steps(), str(tmp_path / "text"), str(tmp_path / "two")).run(InProcessExecutor(), progress=False)
     assert documents(tmp_path / "one") == documents(tmp_path / "two")
+
+
+def test_a_curation_takes_files_from_a_web_server(tmp_path: Path) -> None:
+    source = crawl(tmp_path / "in", 12)
+    with serve() as web:
+        web.files |= {f"/{name}.warc.gz": (source / "a.warc.gz").read_bytes() for name in "ab"}
+        recipe = tmp_path / "two.yaml"
+        recipe.write_text(
+            f"name: two\noutput: {tmp_path}/out\nsources:\n"
+            f"  - {{path: {web.url}/a.warc.gz}}\n  - {{path: {web.url}/b.warc.gz}}\n"
+            "steps: [{html_extract: {extractor: resiliparse}}, exact_duplicates]\nsettings: {memory: 700MB}\n"
+        )
+        done = tamis("run", recipe)
+    assert done.exit_code == 0, done.output
+    texts = [document["text"] for document in documents(tmp_path / "out")]
+    assert len(texts) == len(set(texts)) > 5
