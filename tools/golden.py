@@ -376,8 +376,7 @@ def jobs() -> list[Job]:
         Job("curate minimal", ("curate", "{in}/jsonl", "{out}", "--preset", "minimal", "--no-card")),
         Job("curate books", ("curate", "{in}/jsonl", "{out}", "--preset", "books", "--no-card")),
         Job("curate code", ("curate", "{in}/jsonl", "{out}", "--preset", "code", "--no-card")),
-        Job("curate demo", ("curate", "{in}/jsonl", "{out}", "--preset", "demo", "--no-card")),
-        Job("curate parquet", ("curate", "{in}/parquet", "{out}", "--preset", "demo", "--no-card")),
+        Job("curate parquet", ("curate", "{in}/parquet", "{out}", "--preset", "books", "--no-card")),
         Job(
             "curate packed",
             (
@@ -399,13 +398,13 @@ def jobs() -> list[Job]:
         ),
         Job(
             "small budget",
-            ("curate", "{in}/jsonl", "{out}", "--preset", "demo", "--no-card"),
+            ("curate", "{in}/jsonl", "{out}", "--preset", "books", "--no-card"),
             settings=("--memory", "300MB"),
         ),
         Job("small blocks", ("dedup", "fuzzy", "{in}/jsonl", "{out}"), settings=(*MEMORY, "--workers", "1")),
         Job("kills filter", ("filter", "gopher", "{in}/jsonl", "{out}"), kills=4),
         Job("kills dedup", ("dedup", "fuzzy", "{in}/jsonl", "{out}"), kills=5),
-        Job("kills curate", ("curate", "{in}/jsonl", "{out}", "--preset", "demo", "--no-card"), kills=6),
+        Job("kills curate", ("curate", "{in}/jsonl", "{out}", "--preset", "books", "--no-card"), kills=6),
         Job("images", ("images", "{in}/images", "{out}"), optional="PIL"),
         Job("video", ("video", "{in}/videos", "{out}", "--clip-seconds", "4"), optional="av"),
         Job("classify", ("classify", "{in}/model", "{in}/jsonl", "{out}"), optional="torch"),
