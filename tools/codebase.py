@@ -34,6 +34,7 @@ REASONS = {
     "ClusterExecutor": "a cluster engine subclasses it (CONTRIBUTING, Add an executor)",
     "FilePartitioningStage": "as in NeMo Curator, where users rely on the subclass",
     "Origin": "a protocol that widens another",
+    "Summary": "a typed dict that another widens",
     "Records": "solvers take records with or without those of an index",
     "WorkflowRunResult": "as in NeMo Curator, where users rely on the subclass",
 }

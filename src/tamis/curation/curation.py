@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Source, SourceMix, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
-from tamis.curation.result import CurationResult
+from tamis.curation.result import CurationResult, CurationSizes
 from tamis.curation.steps import Buckets, Deduplication, KeepTop, LeftOut, Mix, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
@@ -243,18 +243,14 @@ class Curation:
         plain = all(ends_in(path, JSONL_SUFFIXES) for path in self.files().paths)
         return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources))
 
-    def sizes(self) -> dict[str, Any]:
-        """Estimate the size of the plan from a small sample of the input.
-
-        The result has the number of files, bytes and documents, and for each group of deduplications (by the names
-        of its steps) the most disk space that its keys take, assuming that every document is kept.
-        """
+    def sizes(self) -> CurationSizes:
+        """Estimate the size of the plan from a small sample of the input."""
         from tamis.dedup.planning import estimate_documents
         from tamis.forecast.shipped_table import decoded_bytes
 
         files = self.files()
         n, n_bytes = estimate_documents(files), decoded_bytes(files.paths, files.sizes)
-        keys = {}
+        keys: dict[str, int] = {}
         for group in self.plan().groups:
             last: Any = self.steps[group.decides[-1]]
             keys["+".join(self.steps[i].name for i in group.decides)] = last.key_bytes(n, n_bytes)

@@ -30,6 +30,19 @@ class CurationFacts(TypedDict, total=False):
     n_padding: int
 
 
+class CurationSizes(TypedDict):
+    """The size of a curation, estimated from a sample of its input.
+
+    `key_bytes`: for each group of deduplications, by the names of its steps, the most disk space that its keys take,
+    assuming that every document is kept.
+    """
+
+    n_files: int
+    input_bytes: int
+    n_documents: int
+    key_bytes: dict[str, int]
+
+
 @dataclass
 class CurationResult:
     """The result of a curation.

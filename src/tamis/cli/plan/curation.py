@@ -20,6 +20,7 @@ from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.curation import Curation
 from tamis.curation.planner import CurationPlan
+from tamis.curation.result import CurationSizes
 from tamis.curation.steps import Deduplication
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast import shipped_table
@@ -84,38 +85,48 @@ def show_plan(
     memory, machine = settings.get("memory"), str(where)
     if settings.get("workers"):
         where = replace(where, cores=min(where.cores, int(settings["workers"])))
-    files = f" in {sizes['n_files']:,} files"
     if dataset is not None:
-        sizes |= _imagined_sizes(sizes, dataset)
-        files = ""
-    budget_bytes = (
-        find_budget(memory, os.environ).bytes if memory is not None or where.is_this_machine else where.budget_bytes
-    )
-    smallest = smallest_of_curation(curation, may_run_trials and where.is_this_machine and dataset is None)
+        sizes = _imagined_sizes(sizes, dataset)
+    is_own = memory is not None or where.is_this_machine
+    budget_bytes = find_budget(memory, os.environ).bytes if is_own else where.budget_bytes
+    may_try_here = may_run_trials and where.is_this_machine and dataset is None
+    smallest = smallest_of_curation(curation, may_try_here)
     fits = budget_bytes >= smallest.n_bytes
     costs = _costs(curation, passes, sizes, budget_bytes, where, dataset)
-    lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
-    if (tokens := _tokens(curation, sizes, may_run_trials)) is not None:
-        lines.append(tokens.line())
-    lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
+    tokens = _tokens(curation, sizes, may_run_trials)
+    mix = plan_mix(curation, settings) if may_try_here and fits else None
     each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
+    lines = _input_lines(sizes, tokens, is_imagined=dataset is not None)
     lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
-    tries = may_run_trials and where.is_this_machine and dataset is None and fits
-    mix = plan_mix(curation, settings) if tries else None
     lines += [] if mix is None else mix.lines()
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
-    figures = {**sizes, "costs": [asdict(c) for c in costs], "output": curation.output_path}
-    figures |= {"tokens": None if tokens is None else asdict(tokens)}
-    figures |= {"machine": machine, "nodes": where.nodes}
-    figures |= {"budget_bytes": budget_bytes, "fits": fits}
-    figures |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured}
-    figures |= {} if mix is None else {"mix": mix.to_dict()}
+    figures = {
+        **sizes,
+        "costs": [asdict(c) for c in costs],
+        "output": curation.output_path,
+        "tokens": None if tokens is None else asdict(tokens),
+        "machine": machine,
+        "nodes": where.nodes,
+        "budget_bytes": budget_bytes,
+        "fits": fits,
+        "smallest_budget_bytes": smallest.n_bytes,
+        "smallest_is_measured": smallest.is_measured,
+        **({} if mix is None else {"mix": mix.to_dict()}),
+    }
     cost_texts = [cost.describe(where) for cost in costs]
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
+
+
+def _input_lines(sizes: CurationSizes, tokens: PlannedTokens | None, is_imagined: bool) -> list[str]:
+    """Return the lines on the input and on the keys made of it."""
+    files = "" if is_imagined else f" in {sizes['n_files']:,} files"
+    lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
+    lines += [] if tokens is None else [tokens.line()]
+    return lines + [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,7 @@ class PlannedTokens:
         return f"tokens of the input: about {self.n_tokens:,}, {by}"
 
 
-def _tokens(curation: Curation, sizes: Mapping[str, Any], may_load: bool) -> PlannedTokens | None:
+def _tokens(curation: Curation, sizes: CurationSizes, may_load: bool) -> PlannedTokens | None:
     """Estimate the tokens of the input; None if no document can be looked at. `may_load`: a tokenizer, too."""
     from tamis.stages.text.tokens.tokenizer import text_counter
 
@@ -152,7 +163,7 @@ def _quarter(words: str) -> int:
     return (len(words.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
-def _imagined_sizes(sizes: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
+def _imagined_sizes(sizes: CurationSizes, dataset: Dataset) -> CurationSizes:
     """Return the sizes for data that is only imagined: keys grow with the documents."""
     n = max(1, dataset.decoded_bytes // max(1, dataset.document_bytes or shipped_table.DOCUMENT_BYTES))
     keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
@@ -199,7 +210,7 @@ def _show(
 def _costs(
     curation: Curation,
     plan: CurationPlan,
-    sizes: dict[str, Any],
+    sizes: CurationSizes,
     budget_bytes: int,
     where: PlannedMachine,
     dataset: Dataset | None,

@@ -215,12 +215,7 @@ class MixWorkflow:
         target = None if self.target is None else parse_tokens(self.target, f"{who}: target")
         if self._chosen_rule(who) not in ("epochs", "curve") and target is None:
             raise UsageError(f"{who}: give a target, in tokens (1_000_000, 20M, 9B)")
-        if not is_number(self.max_epochs) or not 0 < self.max_epochs <= MOST_EPOCHS:
-            raise UsageError(f"{who}: max_epochs must be above 0, at most {MOST_EPOCHS}, got {self.max_epochs!r}")
-        for name in ("power", "temperature"):
-            value = getattr(self, name)
-            if value is not None and (not is_number(value) or value < 0):
-                raise UsageError(f"{who}: {name} must be a number of at least 0, got {value!r}")
+        self._check_numbers(who)
         self.rule = MixRule(
             _table(who, "epochs", self.epochs),
             _table(who, "shares", self.shares),
@@ -231,6 +226,13 @@ class MixWorkflow:
             target,
             float(self.max_epochs),
         )
+
+    def _check_numbers(self, who: str) -> None:
+        if not is_number(self.max_epochs) or not 0 < self.max_epochs <= MOST_EPOCHS:
+            raise UsageError(f"{who}: max_epochs must be above 0, at most {MOST_EPOCHS}, got {self.max_epochs!r}")
+        for name, value in (("power", self.power), ("temperature", self.temperature)):
+            if value is not None and (not is_number(value) or value < 0):
+                raise UsageError(f"{who}: {name} must be a number of at least 0, got {value!r}")
 
     def _chosen_rule(self, who: str) -> str:
         """Return the name of the parameter that says how groups are weighed; UsageError unless exactly one does."""

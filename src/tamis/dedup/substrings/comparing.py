@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.sorting import cuts_between
-from tamis.dedup.substrings.grouping import Folders, OpenGroups, occurrence_spans, place_of
+from tamis.dedup.substrings.grouping import OpenGroups, StepFolders, occurrence_spans, place_of
 from tamis.dedup.substrings.records import ContextTexts
 from tamis.dedup.substrings.spans import SpanFiles
 from tamis.dedup.substrings.table import write_removal
@@ -37,7 +37,7 @@ _BYTES_PER_OCCURRENCE = 200  # while its spans are made
 
 def compare_windows(step: CompareWindows, run: SolverRun) -> None:
     """Decide the groups that need texts, and write the spans to remove."""
-    folders = Folders(run.folder)
+    folders = StepFolders(run.folder)
     groups = run.state.passage_groups.read()
     assert groups is not None, "the step before this one writes it"
     shutil.rmtree(folders.compared, ignore_errors=True)  # of an earlier attempt
@@ -68,7 +68,9 @@ class _Candidates:
 
 
 class _Comparer:
-    def __init__(self, step: CompareWindows, run: SolverRun, folders: Folders, spans: SpanFiles, n_parts: int) -> None:
+    def __init__(
+        self, step: CompareWindows, run: SolverRun, folders: StepFolders, spans: SpanFiles, n_parts: int
+    ) -> None:
         self._n_parts = n_parts
         self._length, self._room_bytes = step.min_bytes, run.room_bytes
         self._folders, self._spans = folders, spans

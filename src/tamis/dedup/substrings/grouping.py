@@ -46,7 +46,7 @@ WANTED_COLUMNS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", 
 
 
 @dataclass(frozen=True)
-class Folders:
+class StepFolders:
     """Folders in which the steps of the solver store their results, below the folder of files between passes."""
 
     folder: str
@@ -82,7 +82,7 @@ class Folders:
 
 def group_selections(step: GroupSelections, run: SolverRun) -> None:
     """Decide the groups that need no texts, and list the candidates of the others."""
-    folders = Folders(run.folder)
+    folders = StepFolders(run.folder)
     for path in (folders.documents, folders.decided, folders.compared, folders.open):
         shutil.rmtree(path, ignore_errors=True)  # of an earlier attempt
     records = SelectionRecords(run.task.records)
@@ -112,7 +112,7 @@ def _document_ranges(records: SelectionRecords, room_bytes: int) -> Array:
 
 
 class _Grouper:
-    def __init__(self, min_bytes: int, folders: Folders, cuts: Array) -> None:
+    def __init__(self, min_bytes: int, folders: StepFolders, cuts: Array) -> None:
         self._length, self._folders, self._cuts = min_bytes, folders, cuts
         self._spans = SpanFiles(folders.decided, cuts)
         self._open = Spilled(folders.open)
@@ -233,7 +233,7 @@ def place_of(rows: Array) -> Array:
     return place
 
 
-def document_facts(folders: Folders, docs: Array, names: tuple[str, ...]) -> dict[str, Array]:
+def document_facts(folders: StepFolders, docs: Array, names: tuple[str, ...]) -> dict[str, Array]:
     """Return facts of documents by ascending numbers."""
     return {name: gather(open_npy(resolve(os.path.join(folders.documents, f"{name}.npy"))), docs) for name in names}
 
@@ -263,7 +263,7 @@ def occurrence_spans(
 class OpenGroups:
     """The groups of one part of the key space that are compared by their texts."""
 
-    def __init__(self, folders: Folders, p: int) -> None:
+    def __init__(self, folders: StepFolders, p: int) -> None:
         self._spilled, self._p = Spilled(folders.open, fresh=False), p
         self.candidates = self._spilled.read(2 * p, CANDIDATE)
 

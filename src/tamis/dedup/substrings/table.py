@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from tamis.dedup.decisions import position_ids, write_table
 from tamis.dedup.position_table import PositionTable, rows_of_table
 from tamis.dedup.sorting import cuts_between
-from tamis.dedup.substrings.grouping import Folders, document_facts
+from tamis.dedup.substrings.grouping import StepFolders, document_facts
 from tamis.dedup.substrings.spans import Removed, SpanFiles, removed
 from tamis.files import write_json
 from tamis.formats.scratch.stored_arrays import open_npy
@@ -113,7 +113,7 @@ class _Most:
     def _largest(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         return heapq.nsmallest(N_MOST, self._found.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
 
-    def write(self, folders: Folders, folder: str, names: list[str]) -> None:
+    def write(self, folders: StepFolders, folder: str, names: list[str]) -> None:
         """Write a table for people: count, bytes, and the place of the first copy."""
         rows = self._largest()
         docs = np.array([place[0] for place, _ in rows], np.int64)
@@ -174,7 +174,7 @@ class _PassageTable:
             self._n_written += 1
 
 
-def write_removal(step: CompareWindows, run: SolverRun, folders: Folders, ranges: list[int]) -> Summary:
+def write_removal(step: CompareWindows, run: SolverRun, folders: StepFolders, ranges: list[int]) -> Summary:
     """Write the table of what goes, and the passages that occur most often; return the summary."""
     folder, paths = run.path("removal"), run.paths()
     if resolve(folder) == folder:
@@ -227,7 +227,7 @@ def write_removal(step: CompareWindows, run: SolverRun, folders: Folders, ranges
     }
 
 
-def _input_counts(folders: Folders, n_files: int) -> Summary:
+def _input_counts(folders: StepFolders, n_files: int) -> Summary:
     """Count documents and bytes of text."""
     length, file = (open_npy(resolve(os.path.join(folders.documents, f"{name}.npy"))) for name in ("length", "file"))
     bytes_of = np.zeros(n_files, np.int64)

@@ -23,7 +23,14 @@ from tamis.engine.run.event_loop import EventLoop
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
-from tamis.engine.run.output.file_size import by_partition, output_parts, plan_cuts, plan_partitions, plan_value_joins
+from tamis.engine.run.output.file_size import (
+    OutputPart,
+    by_partition,
+    output_parts,
+    plan_cuts,
+    plan_partitions,
+    plan_value_joins,
+)
 from tamis.engine.run.output.sample_store import SampleStore
 from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE
@@ -34,6 +41,7 @@ from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind, RunState
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.units import Rewrite
+from tamis.engine.worker.config import OutputSpec
 from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, StageError, TamisError
 from tamis.formats import hive
@@ -216,6 +224,13 @@ class WorkSession:
         if cuts := [cut for parts in values.values() for cut in plan_cuts(parts, target_bytes, run_dir.target)]:
             self._without_input("sizing", lambda s: s.rewrite(cuts), committer)
             values = by_partition(output_parts(run_dir.log.read()))
+        self._join_files(values, spec, target_bytes, committer)
+
+    def _join_files(
+        self, values: dict[hive.Values, list[OutputPart]], spec: OutputSpec, target_bytes: int, committer: Committer
+    ) -> None:
+        """Join small files of each value, and give all files their final names."""
+        run_dir = self.context.dir
         plan = run_dir.read_plan()
         is_added = self.context.job.writer is not None and self.context.job.writer.mode == "append"
         name = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs

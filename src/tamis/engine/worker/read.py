@@ -242,7 +242,7 @@ def _locate(piece: Piece, limits: ReadOptions, record_index: RecordIndex) -> Rec
 
 
 @dataclass
-class _Lines:
+class _LineRange:
     """Lines of a piece."""
 
     piece: Piece
@@ -281,9 +281,9 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
         contents.cut = parts[0].place + int(everything[len(everything) // 2])
 
 
-def _read_parts(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> list[_Lines]:
+def _read_parts(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> list[_LineRange]:
     """Read the pieces that can be read; the others are reported as bad."""
-    parts: list[_Lines] = []
+    parts: list[_LineRange] = []
     for piece in pieces:
         file = open_input(piece, limits, contents)
         if file is None:
@@ -291,13 +291,15 @@ def _read_parts(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
         with file:
             if piece.kind is PieceKind.STREAM:
                 max_bytes = limits.block_bytes * 2 - sum(len(p.data) for p in parts) if limits.block_bytes else TO_END
-                parts.append(_Lines(piece, *_decode_stream(file, piece, max_bytes, contents)))
+                parts.append(_LineRange(piece, *_decode_stream(file, piece, max_bytes, contents)))
             elif (part := _read_part(file, piece, len(pieces), limits, contents)) is not None:
                 parts.append(part)
     return parts
 
 
-def _read_part(file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions, contents: Contents) -> _Lines | None:
+def _read_part(
+    file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions, contents: Contents
+) -> _LineRange | None:
     """Read a range of a plain file or a block; None if it cannot be read, and then it is reported as bad."""
     shift = piece.base if piece.kind is PieceKind.BLOCK else 0
     try:
@@ -332,11 +334,11 @@ def _read_part(file: BinaryIO, piece: Piece, n_pieces: int, limits: ReadOptions,
         for o in lines.oversize
     ]
     contents.covered.append((piece.file, piece.start, piece.end, False))
-    return _Lines(piece, lines.data, lines.offset + shift)
+    return _LineRange(piece, lines.data, lines.offset + shift)
 
 
 def _bad_lines(
-    faults: Iterable[tuple[int, int, str]], buf: np.ndarray[Any, Any], parts: list[_Lines], at: np.ndarray[Any, Any]
+    faults: Iterable[tuple[int, int, str]], buf: np.ndarray[Any, Any], parts: list[_LineRange], at: np.ndarray[Any, Any]
 ) -> list[QuarantinedInput]:
     """Return the lines that are no records (start and end in `buf`, reason); `at`: where each part begins in `buf`."""
     bad_lines = []
