@@ -387,7 +387,7 @@ def test_times_and_attempts_hold_for_s3(monkeypatch: pytest.MonkeyPatch) -> None
         def get_object(self, **_: Any) -> Any:
             raise TimeoutError("silence")
 
-    def client(options: Any) -> Silent:
+    def client(options: Any, keys: Any = None) -> Silent:
         asked.append((options.connect_timeout, options.read_timeout))
         return Silent()
 

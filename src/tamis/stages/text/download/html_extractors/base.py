@@ -38,5 +38,6 @@ def dense_paragraphs(text: str, stop_words: frozenset[str], density: float, lang
 
 
 def _density(line: str, stop_words: frozenset[str]) -> float:
-    words = line.lower().split()
-    return sum(word.strip(".,;:!?\"'()[]") in stop_words for word in words) / len(words)
+    """Return the share of words that are stop words as they are written: the limit is meant for this count."""
+    words = line.split()
+    return sum(word in stop_words for word in words) / len(words)

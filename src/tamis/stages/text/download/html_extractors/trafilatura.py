@@ -15,7 +15,7 @@ class TrafilaturaExtractor(HTMLExtractorAlgorithm):
 
     `extract_kwargs` go to `trafilatura.extract` (favor_precision, include_tables, ...).
 
-    `deduplicate=True` drops what a page repeats; what other pages said does not count.
+    `deduplicate`, on by default, drops what a page repeats; what other pages said does not count.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TrafilaturaExtractor(HTMLExtractorAlgorithm):
             "min_duplcheck_size": min_duplcheck_size,
             "max_repetitions": max_repetitions,
         }
-        self.extract_kwargs = extract_kwargs
+        self.extract_kwargs = {"deduplicate": True, **extract_kwargs}
         self._config: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
