@@ -224,12 +224,12 @@ class WorkSession:
         if cuts := [cut for parts in values.values() for cut in plan_cuts(parts, target_bytes, run_dir.target)]:
             self._without_input("sizing", lambda s: s.rewrite(cuts), committer)
             values = by_partition(output_parts(run_dir.log.read()))
-        self._join_files(values, spec, target_bytes, committer)
+        return self._rename_whole(values, spec, target_bytes, committer)
 
-    def _join_files(
+    def _rename_whole(
         self, values: dict[hive.Values, list[OutputPart]], spec: OutputSpec, target_bytes: int, committer: Committer
-    ) -> None:
-        """Join small files of each value, and give all files their final names."""
+    ) -> list[Rewrite]:
+        """Give files that stay whole their final names; return which ones are to be joined."""
         run_dir = self.context.dir
         plan = run_dir.read_plan()
         is_added = self.context.job.writer is not None and self.context.job.writer.mode == "append"
