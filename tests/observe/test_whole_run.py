@@ -22,6 +22,7 @@ from tests.support.command import SRC, Told, tamis
 from tests.support.made_documents import edited, text
 from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg
+from tests.support.sample_videos import make_video
 
 RECIPE = """
 name: mine
@@ -64,6 +65,13 @@ def command_of(kind: str, source: Path, output: Path) -> list[Any]:
         for i in range(12):
             (images / f"{i}.jpg").write_bytes(jpeg(i % 10, 96 if i % 4 else 32, 96))
         return ["images", images, output]
+    if kind == "semantic":
+        vectors = source.parent / "vectors.jsonl"
+        rows = [
+            {"id": f"v{i}", "text": text(i), "embeddings": [1.0, i // 3 / 10, (i // 3) ** 2 / 50]} for i in range(90)
+        ]
+        vectors.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return ["dedup", "semantic", vectors, output, "--eps", "0.0001"]
     if kind == "filter":
         return ["filter", "gopher", source, output]
     return ["dedup", kind, source, output]
@@ -117,7 +125,7 @@ def check_surfaces(output: Path, said: Told) -> None:
     assert shown["written"] == (counts.written, counts.written)
 
 
-@pytest.mark.parametrize("kind", ["filter", "exact", "fuzzy", "lines", "curate", "images"])
+@pytest.mark.parametrize("kind", ["filter", "exact", "fuzzy", "lines", "semantic", "curate", "images"])
 def test_every_place_shows_the_whole_run(kind: str, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     said = tamis(*command_of(kind, source, output), "--memory", "500MB", "--workers", "2")
@@ -169,3 +177,36 @@ def test_a_resumed_run_counts_all_of_its_sessions(kind: str, tmp_path: Path) -> 
 
 def has_commits(output: Path) -> bool:
     return any(log.stat().st_size for log in run_dir_path(output).rglob("commit.log"))
+
+
+def test_every_place_shows_the_whole_run_of_videos(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    (tmp_path / "videos").mkdir()
+    for i in range(2):
+        make_video(tmp_path / "videos" / f"{i}.mp4")
+    options = [
+        "--clip-seconds",
+        "1",
+        "--min-clip-seconds",
+        "0.5",
+        "--transcode",
+        "libx264",
+        "--memory",
+        "1GB",
+        "--workers",
+        "1",
+    ]
+    said = tamis("video", tmp_path / "videos", tmp_path / "out", *options)
+    assert said.exit_code == 0, said.output
+    check_surfaces(tmp_path / "out", said)
+
+
+def test_flow_in_tokens_is_an_estimate_by_bytes(source: Path, tmp_path: Path) -> None:
+    assert tamis("filter", "gopher", source, tmp_path / "out", "--memory", "500MB").exit_code == 0
+    record = load_run_record(run_dir_path(tmp_path / "out"))
+    assert record is not None
+    page = (run_dir_path(tmp_path / "out") / "report.html").read_text()
+    flow = page[page.index('id="flow-tokens"') : page.index("An estimate: a token for each 4 bytes of the records.")]
+    assert "tokens of the input" in flow
+    n_tokens = float(f"{record.read_bytes // 4:.3g}")
+    assert f"{n_tokens:,.0f}" in flow

@@ -195,19 +195,23 @@ def funnel_of(run: Snapshot, link: Callable[[str, str], str] = lambda stage, rul
     return funnel_chart([s for s in steps if s.n > 0 or s.kind in ("in", "kept")])
 
 
-def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str]) -> str:
-    """Draw where the bytes of the input went, by rule; nothing where they are not known."""
+def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str], bytes_per_token: int = 0) -> str:
+    """Draw where the bytes of the input went, by rule; nothing where they are not known.
+
+    `bytes_per_token`: draw tokens, which are estimated by that; 0: bytes.
+    """
     counts, removing = run.counts or RunCounts(), run.duplicate_stages
     dropped = sum(d.bytes for d in run.drops)
     if not dropped or counts.read_bytes < dropped:
         return ""
     order = {p.stage: p.position for p in run.stages}
     drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
-    steps = [FunnelStep("bytes of the input", counts.read_bytes, "in")]
+    unit, scale = ("tokens", bytes_per_token) if bytes_per_token else ("bytes", 1)
+    steps = [FunnelStep(f"{unit} of the input", counts.read_bytes // scale, "in")]
     steps += [
         FunnelStep(
             d.reason,
-            d.bytes,
+            d.bytes // scale,
             "duplicates" if d.stage in removing else "dropped",
             f"stage {d.stage}",
             link(d.stage, d.reason),
@@ -215,8 +219,17 @@ def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str]) -> str:
         for d in drops
         if d.bytes
     ]
-    steps.append(FunnelStep("kept, as they were read", counts.read_bytes - dropped, "kept"))
-    return funnel_chart(steps, format_size, "")
+    steps.append(FunnelStep("kept, as they were read", (counts.read_bytes - dropped) // scale, "kept"))
+    return funnel_chart(steps, _about if bytes_per_token else format_size, "tokens" if bytes_per_token else "")
+
+
+def _about(n: float) -> str:
+    """Return an estimate with three digits.
+
+    >>> _about(1_234_567), _about(12)
+    ('1,230,000', '12')
+    """
+    return f"{float(f'{n:.3g}'):,.0f}"
 
 
 def similarities_of(run: Snapshot) -> str:

@@ -19,6 +19,7 @@ from tamis.stores.run_locations import output_of_run_dir
 _FAR = 3.0  # a group is named if its kept share is so many times below that of all
 _MIN_GROUP = 20  # documents of the sample
 _MAX_NAMED = 3
+BYTES_PER_TOKEN = 4  # of text in English, by the tokenizers of most models
 
 
 def head(facts: Facts, rules: Sequence[RuleFacts]) -> str:
@@ -101,7 +102,7 @@ def _cards(facts: Facts) -> str:
 
 
 def flow(facts: Facts, rules: Sequence[RuleFacts]) -> str:
-    """Return where documents and bytes went, from the input to what was kept; each rule leads to its section."""
+    """Return where documents, bytes and tokens went, from input to output; each rule leads to its section."""
     anchors = {(r.stage, r.name): r.anchor for r in rules if r.documents}
 
     def link(stage: str, rule: str) -> str:
@@ -111,10 +112,14 @@ def flow(facts: Facts, rules: Sequence[RuleFacts]) -> str:
     size = run_charts.bytes_funnel_of(facts.run, link)
     if not size:
         return documents
+    tokens = run_charts.bytes_funnel_of(facts.run, link, BYTES_PER_TOKEN)
+    note = f'<p class="dim">An estimate: a token for each {BYTES_PER_TOKEN} bytes of the records.</p>'
     return (
         '<div class="tabs"><input type="radio" name="flow" id="flow-documents" checked><label for="flow-documents">'
         'documents</label><input type="radio" name="flow" id="flow-bytes"><label for="flow-bytes">bytes</label>'
-        f'<div class="tab">{documents}</div><div class="tab">{size}</div></div>'
+        '<input type="radio" name="flow" id="flow-tokens"><label for="flow-tokens">tokens</label>'
+        f'<div class="tab">{documents}</div><div class="tab">{size}</div>'
+        f'<div class="tab">{tokens}{note}</div></div>'
     )
 
 
