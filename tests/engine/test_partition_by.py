@@ -18,7 +18,7 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.curation import Curation
 from tamis.curation.steps import Mix
 from tamis.errors import RunConflict, UsageError
-from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters import Filter, ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WordCountFilter
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
@@ -150,6 +150,16 @@ def test_fields_of_folders_can_be_read_by_stages_and_chosen(tmp_path: Path) -> N
     done = ds.dataset([str(tmp_path / "mix" / n) for n in outputs(tmp_path / "mix")], format="parquet").to_table()
     assert set(done["bucket"].to_pylist()) == {0}
     assert len(done) == 40
+
+
+def test_files_beside_the_folders_need_not_have_their_fields(tmp_path: Path) -> None:
+    (tmp_path / "in/lang=en").mkdir(parents=True)
+    (tmp_path / "in/a.jsonl").write_text('{"text": "no language"}\n')
+    (tmp_path / "in/lang=en/b.jsonl").write_text('{"text": "one"}\n{"text": "its own", "lang": "de"}\n')
+    keep = Filter(lambda value: value != "de", "lang")
+    stages = [JsonlReader(str(tmp_path / "in"), files_per_partition=1), keep, JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("some", stages=stages).run(InProcessExecutor())
+    assert read_lines(tmp_path / "out") == [{"text": "no language"}, {"text": "one", "lang": "en"}]
 
 
 def test_a_curation_writes_folders_with_a_card_that_finds_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ field may be rare.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,8 +31,17 @@ class FieldCheck:
     def __init__(self, job: Job) -> None:
         self._missing = needed_fields(job) if job.reader is not None else {}
 
-    def check(self, batches: Sequence[DocumentBatch], inputs: Mapping[str, tuple[int, int]]) -> None:
-        """Raise PipelineError for a field that no document has. `inputs`: sizes (and times) of the input files."""
+    def check(
+        self,
+        batches: Sequence[DocumentBatch],
+        inputs: Mapping[str, tuple[int, int]],
+        of_folders: Collection[str] = (),
+    ) -> None:
+        """Raise PipelineError for a field that no document has.
+
+        `inputs`: sizes (and times) of the input files; `of_folders`: fields that folders of the input name.
+        """
+        self._missing = {field: stage for field, stage in self._missing.items() if field not in of_folders}
         if not self._missing or not any(b.num_items for b in batches):
             return
         self._missing = {f: stage for f, stage in self._missing.items() if not any(b.has_field(f) for b in batches)}

@@ -78,7 +78,7 @@ from tamis.memory.device_limits import LOCK_FOLDER, lacked_device_memory
 from tamis.memory.release import PeakMeter
 from tamis.stages.io import ReadHints
 from tamis.stages.notes import InputNotes
-from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
+from tamis.tasks import MISSING, ROW_ID, DocumentBatch, FileGroupTask, Task
 from tamis.tasks.columns.python_values import python_values
 from tamis.tasks.file_group import infer_dataset_name
 
@@ -384,7 +384,8 @@ class UnitRunner:
         contents = read_pieces(unit.pieces, self.job.keys(), self._read_options(unit, send), describe=unit.describe)
         contents.batches = [self._with_folder_values(batch, unit) for batch in contents.batches]
         try:
-            self._fields.check(contents.batches, self.config.inputs)
+            of_folders = self._folders.names if self._folders is not None else ()
+            self._fields.check(contents.batches, self.config.inputs, of_folders)
         except PipelineError as exc:
             raise MissingField(str(exc)) from exc
         ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes
@@ -411,16 +412,18 @@ class UnitRunner:
         return folders if folders.names else None
 
     def _with_folder_values(self, batch: DocumentBatch, unit: Unit) -> DocumentBatch:
-        """Return documents with the fields that the folders of their files name, unless they have these."""
+        """Return documents with the fields that the folders of their files name, but for those that have these."""
         if self._folders is None or not batch.num_items:
             return batch
         numbers, rows = np.unique(batch.places()[0], return_inverse=True)
         by_file = {p.file: p.input_path for p in unit.pieces}
         values = [self._folders.values_of(os.fsdecode(by_file[number])) for number in numbers.tolist()]
         for name in dict.fromkeys(name for each in values for name in each):
+            column = pa.array([each.get(name) for each in values]).take(pa.array(rows))
             if not batch.has_field(name):
-                column = pa.array([each.get(name) for each in values])
-                batch = batch.with_column(name, column.take(pa.array(rows)))
+                batch = batch.with_column(name, column)
+            elif (lacks := batch.kinds(name) == MISSING).any():
+                batch = batch.with_values(name, lacks, column.filter(pa.array(lacks)))
         return batch
 
     @cached_property
