@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "in").mkdir()
     for k in range(3):
         lines = (
-            {"text": f"{TEXTS[i % 10] * (i % 3)} {k} {i}", "language": ["en", "de"][i % 2], "id": f"{k}-{i}"}
+            {"text": f"{TEXTS[i % 10] * (i % 3)} {k} {i}", "language": ["en", "de"][i % 2], "quality_bucket": i % 3}
             for i in range(N // 3)
         )
         (folder / f"in/{k}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -84,6 +84,8 @@ def test_one_file_for_each_partition(data: Path, tmp_path: Path) -> None:
     card = (tmp_path / "npy/README.md").read_text()
     assert "by the tokenizer tok" in card
     assert "| language=en |" in card
+    in_bucket = sum(len(ids) for i, ids in enumerate(lists) if i % (N // 3) % 3 == 2)
+    assert f"| quality\\_bucket=2 | {in_bucket:,} |" in card
     assert "data_files" not in card
     page = (run_dir_path(tmp_path / "npy") / "report.html").read_text()
     assert f"tokens: {about['n_tokens']:,}" in page

@@ -114,7 +114,8 @@ def unreachable(library: Any) -> Any:
 @pytest.mark.parametrize("kind", SIZES)
 def test_large_vocabularies_give_the_librarys_ids_for_every_kind_of_text(kind: str) -> None:
     texts = corpus()
-    library = train(kind, [*texts[::4], *TEXTS], SIZES[kind])
+    some = [text[:200] for text in texts] if kind == "gemma" else texts[::4]  # texts are its words
+    library = train(kind, [*some, *TEXTS], SIZES[kind])
     rows = []
     for what, tokenizer in (("", library), ("unreachable tokens: ", unreachable(library))):
         own, why_not = of_json(tokenizer.to_str())

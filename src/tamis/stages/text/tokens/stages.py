@@ -20,7 +20,7 @@ from tamis.tasks import DocumentBatch, FileGroupTask
 IDS, IDENTITY = "input_ids", "tamis_identity"
 SPLIT_SEED = 0x73706C6974
 """Of the hash of a text that decides which split it is in, for documents and their tokens alike."""
-COUNTED_FIELDS = ("language", "source")
+COUNTED_FIELDS = ("language", "source", "quality_bucket")
 _LEAST_PER_BYTE = 6  # of a tokenizer.json while it is read
 _MAX_VALUES, _MAX_CHARS = 100, 60
 
@@ -31,7 +31,7 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     `tokenizer`: a folder with tokenizer.json, or a .tiktoken file. A document without text has the end token alone.
     `end_token`: the text of a special token; None: what the tokenizer calls its end of sequence; "none": nothing.
-    Counts tokens, also by language and source where documents name them, in the metrics.
+    Counts tokens, also by language, source and bucket where documents name them, in the metrics.
     """
 
     traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
@@ -129,11 +129,16 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
             if field not in columns:
                 continue
             for value, n in zip(task.values(field), lengths.tolist(), strict=True):
-                fits = isinstance(value, str) and 0 < len(value) <= _MAX_CHARS and value.isprintable()
-                key = f"tokens {field}={value if fits else '(others)'}"
+                key = f"tokens {field}={_label(value)}"
                 key = key if key in counts or len(counts) < _MAX_VALUES else f"tokens {field}=(others)"
                 counts[key] = counts.get(key, 0.0) + n
         self._log_metrics(counts)
+
+
+def _label(value: Any) -> str:
+    """Return a value of a counted field as reports show it."""
+    text = str(value) if isinstance(value, (str, int)) else ""
+    return text if 0 < len(text) <= _MAX_CHARS and text.isprintable() else "(others)"
 
 
 @dataclass(repr=False)
