@@ -1,13 +1,13 @@
 """Token ids: MB/s beside the libraries `tokenizers` and `tiktoken`, on the same text, in one run.
 
-`make bench-tokens`, or `python benchmarks/tokens.py [--quick]`.
+`make bench-tokens`, or `python benchmarks/tokens.py [--quick]`; `--only large` for 10 GB.
 
 Documents are those of data.py. Vocabularies of 32k, 128k and 200k tokens are trained on a quarter of them by the
 library, with the expressions of GPT-2, Llama 3, Qwen 2 and o200k, and as that of Llama 2. Each is encoded by the
 kernels (half of the documents), and by the library with one thread, with all, and by tiktoken (2 MB): best of three
 rounds that take turns. MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB
-are compared. Then `tamis tokenize` runs as users run it, on the documents once and ten times over: its peak and its
-speed.
+are compared. "cores" runs one process for each core, and the library's threads. Then `tamis tokenize` runs as users run
+it, on the documents once, ten times and (`--only large`) a hundred times over: its peak and its speed.
 """
 
 from __future__ import annotations
@@ -181,6 +181,46 @@ def compare(quick: bool) -> None:
         del library, own, parts
 
 
+def cores(quick: bool) -> None:
+    """Encode with as many processes as there are cores, each all of the documents, and with the library's threads."""
+    import multiprocessing
+
+    texts = documents()[:: 32 if quick else 4]
+    columns = batches(texts)
+    mb = sum(column.nbytes for column in columns) / 1e6
+    library = trained(texts[:1000] if quick else texts[::2], patterns.CL100K, 128_000, {"ignore_merges": True})
+    own, _ = of_json(library.to_str())
+    n_cores, context = os.cpu_count() or 1, multiprocessing.get_context("fork")
+
+    def encode_all(barrier: Any, n_rounds: int) -> None:
+        kernels(own, columns[:1])
+        barrier.wait()
+        for _ in range(n_rounds):
+            kernels(own, columns)
+        barrier.wait()
+
+    n_rounds, speed = 1 if quick else 6, {}
+    for n in dict.fromkeys((1, n_cores)):
+        barrier = context.Barrier(n + 1)
+        workers = [context.Process(target=encode_all, args=(barrier, n_rounds)) for _ in range(n)]
+        for worker in workers:
+            worker.start()
+        barrier.wait()
+        began = time.perf_counter()
+        barrier.wait()
+        speed[n] = n_rounds * n * mb / (time.perf_counter() - began)
+        for worker in workers:
+            worker.join()
+        note("cores", f"Llama 3, 128,000 tokens: {n} processes of {n_cores} cores, clock", f"{speed[n]:.0f} MB/s")
+    some = texts[::8]
+    began = time.perf_counter()
+    by_library(library, some, "true")
+    threads = sum(len(text.encode()) for text in some) / 1e6 / (time.perf_counter() - began)
+    note("cores", f"Llama 3, 128,000 tokens: tokenizers, {n_cores} threads, clock", f"{threads:.1f} MB/s")
+    times = speed[n_cores] / threads
+    note("cores", "Llama 3, 128,000 tokens: kernels against tokenizers, all cores", f"{times:.0f} times", times >= GOAL)
+
+
 def different(own: Any, library: Any, texts: list[str]) -> int:
     found = own.encode(pa.array(texts, pa.large_string()))
     expected = library.encode_batch_fast(texts, add_special_tokens=False)
@@ -190,7 +230,7 @@ def different(own: Any, library: Any, texts: list[str]) -> int:
     )
 
 
-def command(quick: bool) -> None:
+def command(quick: bool, numbers: tuple[int, ...] = (1, 10), plain_only: bool = False) -> None:
     work = data.HERE.parent / "bench-data/tokens"
     shutil.rmtree(work, ignore_errors=True)
     (work / "tok").mkdir(parents=True)
@@ -198,7 +238,7 @@ def command(quick: bool) -> None:
     library = trained(texts[:4000], patterns.CL100K, 32_000 if quick else 128_000, {})
     library.save(str(work / "tok/tokenizer.json"))
     (work / "tok/tokenizer_config.json").write_text(json.dumps({"eos_token": SPECIAL}))
-    for copies in (1,) if quick else (1, 10):
+    for copies in (1,) if quick else numbers:
         (work / f"in{copies}").mkdir()
         for k in range(copies):
             for part in data.base():
@@ -207,21 +247,29 @@ def command(quick: bool) -> None:
         for what, options in (
             ("npy", ["--format", "npy"]),
             ("sequences of 4,096, shuffled", ["--format", "npy", "--sequence-length", "4096", "--shuffle", "1"]),
-        ):
+        )[: 1 if plain_only else 2]:
             out = work / "out"
             shutil.rmtree(out, ignore_errors=True)
             command = [TAMIS, "tokenize", str(work / f"in{copies}"), str(out), "--tokenizer", str(work / "tok")]
-            run = measure([*command, "--memory", "512MB", "--workers", "2", "--json", *options])
+            run = measure([*command, "--memory", "512MB", "--workers", "2", "--json", *options], timeout_s=7200)
             assert run["rc"] == 0, run["said"]
             title = f"tamis tokenize, {n_bytes / 1e6:,.0f} MB of JSONL, {what}"
             speed = n_bytes / 1e6 / run["wall_s"]
-            note("command", f"{title}: wall time", f"{run['wall_s']:.1f} s, {speed:.0f} MB/s")
+            part = "large" if plain_only else "command"
+            note(part, f"{title}: wall time", f"{run['wall_s']:.1f} s, {speed:.0f} MB/s")
+            note(part, f"{title}: MB for each second of the CPU", f"{n_bytes / 1e6 / run['cpu_s']:.0f} MB/s")
             peak_mb = run["peak_pss_mb"]
-            note("command", f"{title}: peak PSS, budget 512 MB", f"{peak_mb:.0f} MB", peak_mb <= 512)
+            note(part, f"{title}: peak PSS, budget 512 MB", f"{peak_mb:.0f} MB", peak_mb <= 512)
     shutil.rmtree(work, ignore_errors=True)
 
 
-PARTS = {"speed": compare, "command": command}
+def large(quick: bool) -> None:
+    """Tokenize 10 GB: not a part of `make bench-tokens`, as it needs minutes to hours and 15 GB of disk."""
+    command(quick, (100,), plain_only=True)
+
+
+PARTS: dict[str, Callable[[bool], None]] = {"speed": compare, "cores": cores, "command": command}
+MORE = {"large": large}
 
 
 LOAD = os.getloadavg()[0]
@@ -237,10 +285,10 @@ def write() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less text and one round; writes no page")
-    parser.add_argument("--only", choices=sorted(PARTS), help="one part, whose rows of the page are replaced")
+    parser.add_argument("--only", choices=sorted(PARTS | MORE), help="one part, whose rows of the page are replaced")
     given = parser.parse_args()
     for part in [given.only] if given.only else PARTS:
-        PARTS[part](given.quick)
+        (PARTS | MORE)[part](given.quick)
     if given.only and not given.quick:
         for part in dict.fromkeys(row[0] for row in ROWS):
             put_rows(PAGE, [row for row in ROWS if row[0] == part])

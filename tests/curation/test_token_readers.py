@@ -17,11 +17,17 @@ from tests.stages.text.tokens.small_tokenizers import TEXTS
 
 tokenizers = pytest.importorskip("tokenizers")
 N = 60
+# LocalDataset does not decompress: it reads what StreamingDataset left of shards whose compressed files it keeps.
 READ_BY_MOSAICML = """
 import json, sys
-from streaming import LocalDataset
-dataset = LocalDataset(sys.argv[1])
-print(json.dumps([{name: value.tolist() for name, value in dataset[i].items()} for i in range(len(dataset))]))
+from streaming import LocalDataset, StreamingDataset
+
+if __name__ == "__main__":
+    streamed = StreamingDataset(local=sys.argv[1], remote=None, shuffle=False, batch_size=1, keep_zip=True)
+    samples = [[{name: value.tolist() for name, value in dataset[i].items()} for i in range(len(dataset))]
+               for dataset in (streamed, LocalDataset(sys.argv[1]))]
+    assert samples[0] == samples[1]
+    print(json.dumps(samples[1]))
 """
 
 
