@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.kinds import FUZZY
-from tamis.dedup.planning import DedupPlan
+from tamis.dedup.planning import DedupPlan, estimate_documents
 from tamis.forecast import machine_profiles
 from tamis.forecast.experience import Experience
 from tamis.forecast.prediction import runs_of
+from tamis.forecast.shipped_table import PACKED
+from tamis.formats.input_files.listing import FileList
 from tests.support.run_dirs import run_dir_path
 
 MB = 10**6
@@ -75,3 +79,16 @@ def test_the_first_forecast_is_the_plan() -> None:
     assert found.centres["peak_bytes"][0] == 250 * MB
     assert found.peak_bytes.low < 250 * MB < found.peak_bytes.high
     assert found.centres["seconds"][0] == pytest.approx(3.5 + 1000 / 70 / 2, abs=0.001)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_documents_of_compressed_files_are_counted_too(tmp_path: Path, suffix: str) -> None:
+    data = b"".join(b'{"text": "%s"}\n' % f"document {i} of many ".encode() * 3 for i in range(20_000))
+    path = tmp_path / f"a.jsonl{suffix}"
+    packed = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix](data)
+    path.write_bytes(packed)
+    files = FileList()
+    files.paths, files.sizes = [str(path)], [len(packed)]
+    n = estimate_documents(files)
+    ratio = 1.0 if not suffix else len(packed) * PACKED[suffix] / len(data)  # sizes of packed files are a guess
+    assert n == pytest.approx(60_000 * ratio, rel=0.1)

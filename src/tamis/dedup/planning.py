@@ -9,15 +9,18 @@ and a quarter more.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tamis.errors import BudgetError
+from tamis.errors import BudgetError, TamisError
 from tamis.forecast.shipped_table import PACKED, decoded_bytes
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.input_files.skipped import SkippedEntry
 from tamis.sizes import format_size
-from tamis.stores.opening import open_buffered
 from tamis.stores.run_locations import free_space
 
 if TYPE_CHECKING:
@@ -148,22 +151,27 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
 
 
 def estimate_documents(files: FileList) -> int:
-    """Estimate the number of documents from the line feeds at the beginning of a few uncompressed files.
+    """Estimate the number of documents from the line feeds at the beginning of a few files of lines, decoded.
 
     Other files count as documents of the usual size.
     """
     n_bytes = n_lines = 0
     step = max(1, len(files) // _SAMPLED_FILES)
     for path in files.paths[::step][:_SAMPLED_FILES]:
-        if not path.lower().endswith(tuple(PACKED)):
-            try:
-                with open_buffered(path) as file:
-                    data = file.read(_SAMPLE_BYTES)
-            except OSError:
-                continue
+        if codec_of(path) is not None or not path.lower().endswith(tuple(PACKED)):
+            data = _beginning(path)
             n_bytes, n_lines = n_bytes + len(data), n_lines + data.count(b"\n")
     per_document = n_bytes / n_lines if n_lines else USUAL_DOCUMENT_BYTES
     return max(1, round(decoded_bytes(files.paths, files.sizes) / per_document))
+
+
+def _beginning(path: str) -> bytes:
+    """Return the first decoded bytes of a file; as far as it can be read."""
+    data = bytearray()
+    with contextlib.suppress(OSError, StreamFault, TamisError), StreamReader.open(path) as reader:
+        while len(data) < _SAMPLE_BYTES and (piece := reader.read(_SAMPLE_BYTES - len(data))):
+            data += piece
+    return bytes(data)
 
 
 def solver_room(budget_bytes: int, is_far: bool = False) -> int:
