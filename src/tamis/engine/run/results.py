@@ -94,6 +94,8 @@ def load_results(result: RunResult, name: str) -> list[Task[Any]]:
         path = os.path.join(result.output, file.name)
         if not result.has_writer and file.name.endswith(".tasks"):
             tasks += _own_tasks(path)
+        elif result.has_writer and tasks and os.path.splitext(tasks[-1].data[0])[0] == os.path.splitext(path)[0]:
+            tasks[-1].data.append(path)  # of a format whose documents are in several files
         elif result.has_writer:
             metadata |= {"format": os.path.splitext(path)[1].lstrip(".")}
             tasks.append(FileGroupTask(dataset, [path], _metadata=metadata))
