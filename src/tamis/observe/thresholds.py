@@ -112,8 +112,7 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     name = _limit_name(rule, name, limits, planned)
     before = _limits_of_run(planned, limits)
     after = replace(before, limits={**before.limits, name: new})
-    numbers = [(_number(value, limits), size) for value, size in dropped]
-    back = [size for value, size in numbers if value is not None and after.keeps(value)]
+    back = _sizes_kept(dropped, limits, after)
     result = Rethreshold(
         rule,
         name,
@@ -128,6 +127,12 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
         stage=stage or (planned.stage if planned is not None else ""),
     )
     return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
+
+
+def _sizes_kept(dropped: Sequence[tuple[Any, int]], limits: Mapping[str, Any], after: RuleLimits) -> list[int]:
+    """Return the bytes of each dropped document that the rule keeps with the limits `after`."""
+    numbers = [(_number(value, limits), size) for value, size in dropped]
+    return [size for value, size in numbers if value is not None and after.keeps(value)]
 
 
 Position = tuple[str, int]

@@ -36,7 +36,7 @@ class Options:
     oversampling: float = 2.0
 
 
-class Sample(Protocol):
+class VectorSample(Protocol):
     """The vectors that clusters are made from."""
 
     n_rows: int
@@ -97,7 +97,7 @@ class Blocks:
 
 
 def fit(
-    sample: Sample, options: Options, progress: Callable[[float], None] | None = None, products: Products = CPU
+    sample: VectorSample, options: Options, progress: Callable[[float], None] | None = None, products: Products = CPU
 ) -> Floats:
     """Return the centroids (unit vectors; fewer if there are not so many rows)."""
     centroids = _seeds(sample, options, products)
@@ -136,7 +136,7 @@ def _gathered(x: Floats, n_clusters: int, held_centroids: Any, products: Product
     return sums, float(distance.sum(dtype=np.float64))
 
 
-def _seeds(sample: Sample, options: Options, products: Products) -> Floats:
+def _seeds(sample: VectorSample, options: Options, products: Products) -> Floats:
     """Return the initial centroids: rows of the sample."""
     k = min(options.n_clusters, sample.n_rows)
     if options.init == "random":
@@ -165,7 +165,7 @@ def _seeds(sample: Sample, options: Options, products: Products) -> Floats:
     return _reduced(sample.rows(chosen), sample, k, options.seed, products)
 
 
-def _reduced(candidates: Floats, sample: Sample, k: int, seed: int, products: Products) -> Floats:
+def _reduced(candidates: Floats, sample: VectorSample, k: int, seed: int, products: Products) -> Floats:
     """Choose k of the candidates by k-means++, each weighted by the rows that are nearest to it."""
     if len(candidates) <= k:
         missing = k - len(candidates)

@@ -38,7 +38,7 @@ class DeviceBlocks:
         return some
 
     def sums(self, centroids: Floats, products: Products) -> tuple[NDArray[np.float64], float]:
-        """Return the sums of `Sample.sums`, added up by products with a matrix of ones and zeros.
+        """Return the sums of `VectorSample.sums`, added up by products with a matrix of ones and zeros.
 
         Additions that atomics order would differ from run to run.
         """

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.records import Records
 from tamis.dedup.semantic.greedy import Read, duplicates_in_cluster
-from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, Sample, fit, nearest, uniform
+from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, VectorSample, fit, nearest, uniform
 from tamis.dedup.semantic.products import Choice, OnTorch, Products, choose
 from tamis.dedup.semantic.resident import DeviceBlocks, ResidentVectors
 from tamis.dedup.semantic.vectors import VECTOR, least_cosine, nothing_to_fit
@@ -73,7 +73,7 @@ def semantic_duplicates(records: Records, decisions: DecisionFiles, step: Compar
         raise UsageError(nothing_to_fit(fraction, n_vectors))
     threads = n_threads if products.name == "cpu" else 1  # one GPU: threads would only wait for each other
     stored = Blocks(os.path.join(work, "sample.f32"), dimension, threads)
-    sample: Sample = stored
+    sample: VectorSample = stored
     if isinstance(products, OnTorch) and n_sample * dimension * 4 <= products.free_bytes:
         sample = DeviceBlocks(products.hold(stored.read(0, n_sample)))
     centroids = fit(sample, options, say("clusters"), products)
