@@ -12,7 +12,7 @@
 #   make bench-text    filters against their peers
 #   make bench-tokens  token ids beside the libraries tokenizers and tiktoken
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
-#   make bench-substring repeated passages: beside a suffix array, memory, scratch
+#   make bench-substring repeated passages: beside a suffix array, memory, scratch (FULL=1: 10 GB, too)
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-choose  quantiles of 100 million scores, decontamination beside filters and datatrove's, kills
 #   make bench-observe what monitoring and the dashboard cost
@@ -133,7 +133,7 @@ bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py
 
 bench-substring: $(STAMP)
-	@$(BIN)/python benchmarks/substring.py
+	@$(BIN)/python benchmarks/substring.py $(if $(FULL),--full)
 
 bench-curate: $(STAMP)
 	@$(BIN)/python benchmarks/curate.py

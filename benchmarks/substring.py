@@ -1,9 +1,9 @@
 """Figures of substring deduplication: `make bench-substring`, or `python benchmarks/substring.py --help`.
 
 Every line is measured now, on this machine, from outside (measuring.py). Input: real text, each copy in an alphabet of
-its own (peers/dedup_data.py). `--quick`: up to 1 GB; `--full`: 10 GB, too. Without --quick benchmarks-substring.md is
-written, from the last figures of every part. The suffix array is pydivsufsort's (`pip install pydivsufsort`), over the
-same text held in memory.
+its own (peers/dedup_data.py). `--quick`: up to 1 GB; `--full`: 10 GB and 100,000 edited copies, too. Without --quick
+benchmarks-substring.md is written, from the last figures of every part. The suffix array is pydivsufsort's
+(`pip install pydivsufsort`), over the same text held in memory.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def adversarial(options: argparse.Namespace) -> None:
     fibonacci = ["a", "ab"]
     while len(fibonacci[-1]) < 5_000_000:
         fibonacci.append(fibonacci[-1] + fibonacci[-2])
-    n_copies = 2_000 if options.quick else 20_000
+    n_copies = 2_000 if options.quick else 100_000 if options.full else 20_000
 
     def edited(k: int) -> str:
         copy = list(base)
@@ -212,7 +212,7 @@ def write() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 1 GB, and write no page")
-    parser.add_argument("--full", action="store_true", help="10 GB, too")
+    parser.add_argument("--full", action="store_true", help="10 GB and 100,000 edited copies, too")
     parser.add_argument("--only", choices=list(PARTS), action="append")
     options = parser.parse_args()
     missed = 0

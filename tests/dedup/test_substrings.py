@@ -60,15 +60,15 @@ def fibonacci(n: int) -> str:
     return b[:n]
 
 
-def small_differences(n: int, seed: int = 0) -> list[str]:
+def small_differences(n: int, seed: int = 0, length: int = 300) -> list[str]:
     """Return copies of one text, each with a few other characters."""
     rnd = random.Random(seed)
-    base = [rnd.choice("abcdefghij") for _ in range(300)]
+    base = [rnd.choice("abcdefghij") for _ in range(length)]
     texts = []
     for _ in range(n):
         copy = list(base)
         for _ in range(rnd.randint(0, 4)):
-            copy[rnd.randrange(300)] = rnd.choice("XYZ")
+            copy[rnd.randrange(length)] = rnd.choice("XYZ")
         texts.append("".join(copy))
     return texts
 
@@ -119,13 +119,12 @@ def solved(
     found: Spans = [[] for _ in texts]
     number = 0
     for k, path in enumerate(sorted(source.glob("*.jsonl"))):
-        offset = 0
-        for line in path.read_bytes().splitlines(keepends=True):
-            _, passages = passages_of(str(folder / "removal"), np.array([k]), np.array([offset]))
-            if passages:
-                found[number] = list(zip(passages[0].start.tolist(), passages[0].stop.tolist(), strict=True))
-            offset += len(line)
-            number += 1
+        ends = np.cumsum([len(line) for line in path.read_bytes().splitlines(keepends=True)])
+        offsets = np.concatenate([[0], ends[:-1]])
+        rows, passages = passages_of(str(folder / "removal"), np.full(len(offsets), k), offsets)
+        for row, one in zip(rows.tolist(), passages, strict=True):
+            found[number + row] = list(zip(one.start.tolist(), one.stop.tolist(), strict=True))
+        number += len(offsets)
     return found
 
 
@@ -177,6 +176,14 @@ def test_adversarial_texts(tmp_path: Path, texts: list[str], room_bytes: int) ->
     for length in (32, 45):
         expected = removed_by_suffix_array(encoded(texts), length, "first")
         assert solved(tmp_path / str(length), texts, length, "first", room_bytes) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_hundred_thousand_edited_copies(tmp_path: Path) -> None:
+    texts = small_differences(100_000, length=90)
+    expected = removed_by_suffix_array(encoded(texts), 32, "first")
+    assert solved(tmp_path, texts, 32, "first", 8 << 20, blocksize="1MB") == expected
 
 
 def test_what_does_not_fit_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
