@@ -157,8 +157,10 @@ def test_what_is_known_is_taken_out_of_any_text() -> None:
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
-def files_with(folder: Path, text: str) -> list[str]:
-    return [str(p) for p in folder.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
+def files_with(output: Path, text: str) -> list[str]:
+    """Return the files of an output and of its run directory that contain a text."""
+    files = [p for folder in (output, run_dir_path(output)) for p in folder.rglob("*") if p.is_file()]
+    return [str(p) for p in files if text.encode() in p.read_bytes()]
 
 
 def documents(folder: Path) -> str:

@@ -71,8 +71,9 @@ def made(folder: Path, **changes: Any) -> Path:
     """Return an output in `folder`/first that a command made there, with its recipe."""
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "in").mkdir(exist_ok=True)
+    (folder / "first").mkdir(exist_ok=True)
     run_dir = run_dir_path(folder / "first")
-    run_dir.mkdir(parents=True)
+    run_dir.mkdir()
     run_dir.chmod(0o755)
     job = {"kind": "recipe", "recipe": str(folder / "recipe.yaml"), "overrides": {}, "values": {}}
     command = {
@@ -129,7 +130,8 @@ def test_what_a_bucket_names_on_this_machine_is_reported_and_must_be_ones_own(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert request.build()[0].name == "t"
     assert (str(tmp_path / "here") in sys.path, str(tmp_path / "there") in sys.path) == (True, False)
-    monkeypatch.setattr(resume.os, "stat", lambda path: os.stat_result((0o40755, 0, 0, 1, 12345, 0, 0, 0, 0, 0)))
+    stat, foreign = os.stat, os.stat_result((0o40755, 0, 0, 1, 12345, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(resume.os, "stat", lambda path, **how: foreign if path == recipe else stat(path, **how))
     with pytest.raises(RunConflict, match=r"recipe.yaml, which belongs to user 12345"):
         find_request("s3://bucket/first", asked(modules=("mine",)))
 
@@ -175,7 +177,9 @@ def test_a_shard_continues_as_that_shard(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_resume_continues_where_it_was_asked_to_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    output = made(tmp_path).rename(tmp_path / "moved")
+    output = made(tmp_path)
+    run_dir_path(output).rename(run_dir_path(tmp_path / "moved"))
+    output = output.rename(tmp_path / "moved")
     said = CliRunner().invoke(app, ["resume", "moved"])
     assert said.exit_code == 2
     assert f"writes to {tmp_path}/first now, not to {tmp_path}/moved" in said.output

@@ -109,7 +109,7 @@ def test_a_version_that_moved_its_modules_continues(tmp_path: Path, monkeypatch:
         patched.setattr(CurationRun, "_write", stop)
         with pytest.raises(Stopped):
             run(source, out)
-    told = [p for p in out.rglob("*.json") if p.name in ("identity.json", "plan.json")]
+    told = [p for p in run_dir_path(out).rglob("*.json") if p.name in ("identity.json", "plan.json")]
     recorded = [(p, p.read_text()) for p in told if '"tamis.stages.text.filters.' in p.read_text()]
     assert {p.name for p, _ in recorded} == {"identity.json", "plan.json"}
     for path, text in recorded:

@@ -36,6 +36,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def make_run_dir(path: Path) -> Path:
+    (path / "quarantine").mkdir(parents=True)
+    (path / "lock").touch()
+    (path / "quarantine" / "q.jsonl").write_text("{}\n")
+    return path
+
+
 def names(folder: Path, *paths: str, limit: int | None = None, scratch: str | None = None) -> list[str]:
     found = list_files([str(folder / p) for p in paths], SUFFIXES, limit, scratch=scratch)
     return [os.path.relpath(p, folder) for p in found.paths]
@@ -162,11 +169,34 @@ def test_a_folder_or_file_without_permission_ends_the_run(folder: Path, monkeypa
 
 
 def test_outputs_of_tamis_are_skipped_unless_they_are_named(folder: Path) -> None:
-    (run_dir_path(folder / "out")).mkdir(parents=True)
+    (folder / "out").mkdir()
     (folder / "out" / "part.jsonl").write_text("{}\n")
+    make_run_dir(run_dir_path(folder / "out"))
+    (folder / "inside" / "_tamis").mkdir(parents=True)
+    (folder / "inside" / "part.jsonl").write_text("{}\n")
+    make_run_dir(folder / "inside" / "_tamis")
     assert names(folder, "") == ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
-    assert passed(folder, "")[skipped.OTHER_OUTPUT] == (1, ["out"])
-    assert names(folder, "out") == names(folder, "o*") == ["out/part.jsonl"]
+    assert passed(folder, "")[skipped.OTHER_OUTPUT] == (2, ["inside", "out"])
+    assert names(folder, "out") == names(folder, "o*") == names(folder, "o*/*.jsonl") == ["out/part.jsonl"]
+    assert names(folder, "i*/*") == ["inside/part.jsonl"]
+    with pytest.raises(UsageError, match="nothing matches"):
+        names(folder, "**/q*")
+
+
+def test_run_directories_are_never_input_unless_they_are_named(folder: Path) -> None:
+    run_dir = make_run_dir(folder / "out.tamis")
+    (folder / "data.tamis").mkdir()
+    (folder / "data.tamis" / "d.jsonl").write_text("{}\n")
+    data = ["a.jsonl", "b.jsonl", "data.tamis/d.jsonl", "sub/c.jsonl.gz"]
+    assert names(folder, "") == data
+    assert names(folder, "*/d*") == names(folder, "d*/*") == ["data.tamis/d.jsonl"]
+    with pytest.raises(UsageError, match="nothing matches"):
+        names(folder, "*/*/*.jsonl")
+    assert names(folder, "out.tamis/quarantine") == names(folder, "*.tamis/q*") == ["out.tamis/quarantine/q.jsonl"]
+    run_dir.rename(folder / "old")
+    assert "old/quarantine/q.jsonl" in names(folder, "")  # no run began: it has no plan
+    (folder / "old" / "plan.json").write_text("{}")
+    assert names(folder, "") == data
 
 
 def test_the_own_output_is_never_input(folder: Path) -> None:

@@ -271,7 +271,7 @@ def test_what_lies_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
         read_side("https://host/a.jsonl", 0, "text", {}).problem
         == "it lies in a store, and files there are not read for this"
     )
-    run = run_dir_path(tmp_path / "home")
+    run = run_dir_path(tmp_path / "home.tamis")
     run.mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps({"inputs": {"paths": ["/in/a.jsonl"]}}))
     monkeypatch.setattr("tamis.observe.verdicts.fetch_run_dir", lambda output: str(run.parent))

@@ -60,7 +60,7 @@ def test_scratch_of_any_depth_goes(tmp_path: Path) -> None:
     tell(run_dir_path(tmp_path / "out"), "work.json", path=folders[0])
     for outer, inner in itertools.pairwise(folders):
         tell(run_dir_path(outer / "pass"), "scratch.json", path=inner)
-    assert remove_referenced_below(str(tmp_path / "out"))
+    assert remove_referenced_below(str(run_dir_path(tmp_path / "out")))
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -89,6 +89,6 @@ def test_a_folder_that_is_still_written_to_stays_known(tmp_path: Path, monkeypat
 
 
 def test_a_place_that_cannot_be_removed_stays_known(tmp_path: Path) -> None:
-    told = tell(run_dir_path(tmp_path), "work.json", far=f"s3://bucket/../tamis-{'e' * 16}")
+    told = tell(run_dir_path(tmp_path / "out"), "work.json", far=f"s3://bucket/../tamis-{'e' * 16}")
     assert not remove_referenced_below(str(tmp_path))
     assert told.exists()

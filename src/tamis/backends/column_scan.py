@@ -24,6 +24,7 @@ from tamis.engine.job import Job, make_job
 from tamis.engine.run.code_used import reads_frames
 from tamis.engine.run.input_identity import identify_inputs
 from tamis.engine.run.inputs import Inputs
+from tamis.engine.run.output.directory import own_run_dir
 from tamis.engine.run.results import load_results
 from tamis.engine.run.run import Run
 from tamis.engine.run.settings import RunSettings
@@ -63,7 +64,7 @@ def find_column_types(job: Job, inputs: Inputs, settings: RunSettings, executor:
     scan = _stored(os.path.join(run_dir, FILE))
     if scan is None or scan.input != identity:
         scan = ColumnScan(identity, _scan(job, inputs, settings, executor, os.path.join(run_dir, _FOLDER)))
-        os.makedirs(run_dir, exist_ok=True)
+        own_run_dir(run_dir)
         files.write_json(os.path.join(run_dir, FILE), scan.to_dict(), indent=1)
         shutil.rmtree(os.path.join(run_dir, _FOLDER), ignore_errors=True)
     job.reader = copy.copy(job.reader)
@@ -80,6 +81,7 @@ def _scan(job: Job, inputs: Inputs, settings: RunSettings, executor: BaseExecuto
         on_infeasible="stop", quarantine_limit="100%", fail_fast=None, keep_rejected=False, file_size=None,
         mode="streaming",
     )  # fmt: skip
+    own_run_dir(os.path.dirname(folder))
     os.makedirs(folder, exist_ok=True)
     if executor.note is not None and inputs.files.total_bytes > _WORTH_A_NOTE_BYTES:
         executor.note(

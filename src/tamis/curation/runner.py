@@ -1,8 +1,8 @@
 """Running a curation: its deduplications are decided one after the other, then one pass writes.
 
-Each group of deduplications is decided by a workflow (group.py), whose files are in `<output>/_tamis/curation/N`; the
+Each group of deduplications is decided by a workflow (group.py), whose files are in `<output>.tamis/curation/N`; the
 last pass is an ordinary run into the output, whose ledger, verdicts and report describe every step. Finished parts are
-not done again. `<output>/_tamis/curation.json` is written last, and the files between passes are removed then.
+not done again. `<output>.tamis/curation.json` is written last, and the files between passes are removed then.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Buckets(Deduplication):
     `score`: a field with numbers, or several, of which `ensemble` makes one: max, mean, rank_max or rank_mean (ranks in
     thousandths). `n` buckets of about equal weight (documents, bytes or tokens: `tokens_field`, or a quarter of the
     bytes), 0 for the lowest scores; equal scores share a bucket. `by`: a field whose values have buckets of their own.
-    The edges are written to OUT/_tamis/duplicates/NAME-edges.json, from where another run takes them with `edges`.
+    The edges are written to OUT.tamis/duplicates/NAME-edges.json, from where another run takes them with `edges`.
     `bucket_field` gets the number, null where a score is missing. `scores_from`: the output of an earlier run with
     buckets over the same input, whose scores are used instead of fields: a model need not run again.
     """

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from tamis import files
 from tamis.engine.run import disk
-from tamis.engine.run.output.directory import RunDir, own_run_dir
+from tamis.engine.run.output.directory import RunDir, make_output, own_run_dir
 from tamis.engine.run_record import FILE as RUN_RECORD
 from tamis.errors import BudgetError, RunConflict, StoreError, UsageError
 from tamis.stores.run_locations import local_output_dir, run_dir_of
@@ -49,7 +49,7 @@ class OutputDirectory:
     def __init__(self, path: str, writer: str, record_name: str) -> None:
         self.path = path
         self.home = local_output_dir(path)
-        self.run_dir = run_dir_of(self.home)
+        self.run_dir = run_dir_of(path)
         self.record_name = record_name
         self._writer = writer
 
@@ -70,13 +70,14 @@ class OutputDirectory:
         own_run_dir(self.run_dir)
         busy = f"another {self._writer} is writing to {self.path}; wait for it"
         with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
-            if fresh or run.is_half_forgotten():
+            if fresh or run.is_half_forgotten() or run.is_abandoned():
                 with run.open():
                     run.begin_to_forget()
                     contents.forget()
                     run.forget()
             else:
                 run.bring_files(self.record_name)
+            make_output(self.home)
             work = contents.open_work()
             try:
                 yield

@@ -117,7 +117,7 @@ def pair_of(output: str, verdict: Verdict) -> Pair:
 
 
 def found_only(output: str, document: str) -> Pair | None:
-    """Return the row of `_tamis/duplicates` on a document, for runs that removed nothing; None if there is none."""
+    """Return the row of the table of duplicates on a document, for runs that removed nothing; None if there is none."""
     for row in _listed(output, document, ("id", "path", "kept_id", "kept_path", "similarity")):
         gone, kept = ((path_of(row[f"{k}path"]), int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
         similarity = row["similarity"] if row["similarity"] == row["similarity"] else None
@@ -132,7 +132,7 @@ def overlaps_with_sets(output: str, document: str) -> list[dict[str, Any]]:
 
 
 def _listed(output: str, document: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows on a document of those tables of `_tamis/duplicates` that have these columns."""
+    """Yield the rows on a document of those tables of duplicates that have these columns."""
     from tamis.formats.parquet import format as parquet
 
     folder = Path(run_dir_of(output)) / "duplicates"

@@ -1,8 +1,8 @@
 """Finds run directories: a run has one, a deduplication one for each of its passes, which come and go.
 
-While a deduplication works, its passes lie in `<output>/_tamis/dedup/<pass>/_tamis` (or under the scratch folder), and
-the last one, the removal, in `<output>/_tamis` itself. A curation has such a folder for each of its deduplications:
-`_tamis/curation/0/_tamis/dedup`.
+While a deduplication works, its passes lie in `<output>.tamis/dedup/<pass>/_tamis` (or under the scratch folder), and
+the last one, the removal, in `<output>.tamis` itself. A curation has such a folder for each of its deduplications:
+`<output>.tamis/curation/0/_tamis/dedup`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.opening import forget, source_of
 from tamis.stores.reading import version_of
-from tamis.stores.run_locations import RUN_DIRECTORY
+from tamis.stores.run_locations import LOCKS, RUN_DIRECTORY, RUN_SUFFIX
 from tamis.stores.urls import is_bucket, name_in, split_s3
 
 if TYPE_CHECKING:
@@ -165,9 +165,13 @@ def _search(
             at = folders.index(RUN_DIRECTORY)
             if at:
                 outputs.add("/".join(([root] if root else []) + folders[:at]))
-        elif pattern is not None and not pattern.fullmatch(item.key):
             continue
-        elif any(part.startswith((".", "_")) for part in folders):
+        if folders[-1] in LOCKS and len(folders) > 1 and folders[-2].endswith(RUN_SUFFIX):
+            run_dir = item.key.rpartition("/")[0]  # of an output that was copied here
+            outputs |= {run_dir, run_dir.removesuffix(RUN_SUFFIX)}
+        if pattern is not None and not pattern.fullmatch(item.key):
+            continue
+        if any(part.startswith((".", "_")) for part in folders):
             listing.hidden.append(url_of(item.key))
         elif not accepted(item.key):
             listing.others.append(url_of(item.key))

@@ -1,6 +1,11 @@
 """Locate the run directory of an output, and the local folder that represents an output in a bucket.
 
-Everything that going on needs is in the bucket; the folder can be lost, and is made anew from there on any machine.
+The run directory of `out` is `out.tamis`, next to it, so that an output contains nothing but data. It is `out/_tamis`
+where there is no place for a neighbour, or where a neighbour would be in the way (`run_dir_of`), and in buckets. No
+other module joins an output and the name of its run directory.
+
+Everything that resuming a run in a bucket needs is in the bucket; the local folder can be lost, and is made anew from
+there on any machine.
 """
 
 from __future__ import annotations
@@ -20,7 +25,12 @@ if TYPE_CHECKING:
     from tamis.stores.s3 import Bucket, Object
 
 VARIABLE = "TAMIS_RUNS"
-RUN_DIRECTORY = "_tamis"  # below the output; the only module that joins the two
+RUN_DIRECTORY = "_tamis"  # inside of an output
+RUN_SUFFIX = ".tamis"  # of a run directory next to its output
+SHARD_NAME = re.compile(r"shard-([0-9]{5})-of-([0-9]{5})")  # of the output of a shard, in the output of all
+_SCRATCH_NAME = re.compile(r"tamis-(dedup-)?[0-9a-f]{16}")  # of a folder in --scratch, which passes write to
+LOCKS = ("lock", "dedup.lock")  # the first files of a run directory
+_MOUNTS = "/proc/self/mountinfo"
 FETCHED = "fetched.json"  # of a run directory that was brought here to be looked at
 _settled: dict[str, str] = {}
 
@@ -37,7 +47,7 @@ def default_local_dir(url: str) -> str:
     url = output_url(url)
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", url.removeprefix("s3://"))[:80]
     key = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    return os.path.join(os.path.abspath(base), f"{readable}-{key}")
+    return os.path.join(os.path.abspath(base), f"{readable}-{key}{RUN_SUFFIX}")
 
 
 def register_local_dir(url: str, folder: str) -> None:
@@ -51,13 +61,94 @@ def local_output_dir(output: str) -> str:
 
 
 def run_dir_of(output: str | os.PathLike[str]) -> str:
-    """Return the run directory of an output, on this machine."""
-    return os.path.join(local_output_dir(os.fspath(output)), RUN_DIRECTORY)
+    """Return the run directory of an output, on this machine; a run directory is its own.
+
+    One that exists stays where it is. A new one is next to the output, except where that is not possible (the output is
+    a mount point, or the folder that contains it is read-only) or would show among the data of another run: in a run
+    directory, in scratch, in another output.
+    """
+    output = os.fspath(output)
+    if is_bucket(output):
+        return os.path.join(local_output_dir(output), RUN_DIRECTORY)
+    path = _resolve(output)
+    if is_run_dir(path):
+        return path
+    inside, neighbour = os.path.join(path, RUN_DIRECTORY), path + RUN_SUFFIX
+    if os.path.isdir(inside) or _is_part(path):
+        return inside
+    if os.path.isdir(neighbour):
+        return neighbour
+    return inside if _is_mount_point(path) or not _can_have_neighbour(path) else neighbour
 
 
 def output_of_run_dir(run_dir: str | os.PathLike[str]) -> str:
-    """Return the output that a run directory belongs to, on this machine; the inverse of `run_dir_of`."""
-    return os.path.dirname(os.path.abspath(run_dir))
+    """Return the output that a run directory belongs to, on this machine; the inverse of `run_dir_of`.
+
+    A run directory that was given another name stands for its output itself.
+    """
+    path = os.path.abspath(run_dir)
+    return os.path.dirname(path) if os.path.basename(path) == RUN_DIRECTORY else path.removesuffix(RUN_SUFFIX)
+
+
+def named_output(path: str | os.PathLike[str]) -> str:
+    """Return the output that a user names: by its path or URL, or by the path of its run directory."""
+    path = os.fspath(path)
+    return output_of_run_dir(path) if not is_bucket(path) and is_run_dir(_resolve(path)) else path
+
+
+def is_run_dir(folder: str) -> bool:
+    """Return True if a folder is the run directory of some output, by what is in it."""
+    if not any(os.path.isfile(os.path.join(folder, name)) for name in LOCKS):
+        return False
+    name = os.path.basename(folder)
+    return name == RUN_DIRECTORY or name.endswith(RUN_SUFFIX) or os.path.isfile(os.path.join(folder, "plan.json"))
+
+
+def has_run(folder: str) -> bool:
+    """Return True if a folder is the output of a run."""
+    return is_run_dir(os.path.join(folder, RUN_DIRECTORY)) or is_run_dir(_resolve(folder) + RUN_SUFFIX)
+
+
+def _resolve(path: str) -> str:
+    """Return a path without trailing slashes that ends in a name, and not in that of a link."""
+    path = path.rstrip("/") or "/"
+    is_named = os.path.basename(path) not in ("", ".", "..") and not os.path.islink(path)
+    return path if is_named else os.path.realpath(path)
+
+
+def _is_part(path: str) -> bool:
+    """Return True if an output is a part of something larger: of a run, of scratch, of another output."""
+    parent, name = os.path.split(os.path.abspath(path))
+    if SHARD_NAME.fullmatch(name) is not None:
+        return True
+    is_below = any(
+        part == RUN_DIRECTORY or part.endswith(RUN_SUFFIX) or _SCRATCH_NAME.fullmatch(part) is not None
+        for part in (*parent.split("/"), name)
+    )
+    return is_below or has_run(parent)
+
+
+def _is_mount_point(path: str) -> bool:
+    """Return True if a folder is on another file system than the one it is in, or mounted there."""
+    path = os.path.abspath(path)
+    try:
+        if path == "/" or os.stat(path).st_dev != os.stat(os.path.dirname(path)).st_dev:
+            return True
+        with open(_MOUNTS, "rb") as file:
+            mounts = [line.split(b" ")[4] for line in file]
+    except (OSError, IndexError):
+        return False
+    escaped = (mount for mount in mounts if os.path.basename(mount))
+    name = os.fsencode(os.path.realpath(path))
+    return any(re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), mount) == name for mount in escaped)
+
+
+def _can_have_neighbour(path: str) -> bool:
+    """Return True if this user may create a folder next to a path, which need not exist."""
+    parent = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(parent):
+        parent = os.path.dirname(parent)
+    return os.access(parent, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def free_space(path: str) -> int | None:

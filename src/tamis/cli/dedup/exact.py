@@ -23,7 +23,7 @@ def exact(
 ) -> None:
     """Remove documents whose texts are equal.
 
-    The output has the format of the input. OUT/_tamis/duplicates lists each duplicate with the document that was kept.
+    The output has the format of the input. OUT.tamis/duplicates lists each duplicate with the document that was kept.
     If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis dedup exact data/ unique/ --memory 1GB

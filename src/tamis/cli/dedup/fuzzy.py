@@ -56,7 +56,7 @@ def fuzzy(
     """Remove documents that are nearly the same as one that stays.
 
     Documents whose fingerprints have a band in common are compared. One of them is removed only if its shingles and
-    those of a document that stays have a Jaccard similarity of at least --threshold. OUT/_tamis/duplicates lists each
+    those of a document that stays have a Jaccard similarity of at least --threshold. OUT.tamis/duplicates lists each
     duplicate with the document that was kept and the similarity. If it is interrupted, run the same command again: it
     continues where it stopped.
 

@@ -61,7 +61,7 @@ def lines(
     """Remove repeated lines (or paragraphs) from documents.
 
     The first occurrence in the input stays. Documents of which nothing is left are dropped. The lines that occur most
-    often are listed in OUT/_tamis/duplicates. If it is interrupted, run the same command again: it continues where it
+    often are listed in OUT.tamis/duplicates. If it is interrupted, run the same command again: it continues where it
     stopped.
 
     Example: tamis dedup lines data/ clean/ --memory 1GB

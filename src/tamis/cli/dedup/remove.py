@@ -31,7 +31,7 @@ def remove(
 ) -> None:
     """Remove the documents that a table of ids lists, such as the one that --find-only writes.
 
-    Example: tamis dedup remove data/ found/_tamis/duplicates unique/
+    Example: tamis dedup remove data/ found.tamis/duplicates unique/
     """
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 

@@ -67,7 +67,7 @@ def substrings(
 
     Finds exactly what a suffix array finds, in the memory that it is given. Of each passage the first copy in the input
     stays. Documents of which nothing is left are dropped. The passages that occur most often are listed in
-    OUT/_tamis/duplicates. If it is interrupted, run the same command again: it continues where it stopped.
+    OUT.tamis/duplicates. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis dedup substrings data/ clean/ --memory 1GB
     """

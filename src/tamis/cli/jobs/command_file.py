@@ -1,4 +1,4 @@
-"""`_tamis/command.json`: the command that made an output, for `tamis resume`. The only module that writes or reads it.
+"""Write and read `command.json` of a run directory: the command that made an output, for `tamis resume`.
 
 Secrets among the values of --set are not saved, only their names: they are given again, or the recipe takes them from
 the environment (${env:NAME}). Nor is consent: modules (only their names are), code of models, alert sinks. What is read

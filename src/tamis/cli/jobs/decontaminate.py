@@ -73,7 +73,7 @@ def decontaminate(
 ) -> None:
     """Remove documents that contain text of evaluation sets, so that no model is tested on what it was trained on.
 
-    Case, accents, punctuation and line breaks do not count. OUT/_tamis/duplicates has the overlaps, the n-grams that
+    Case, accents, punctuation and line breaks do not count. OUT.tamis/duplicates has the overlaps, the n-grams that
     were ignored as common text, the items too short to check, and a certificate (decontamination.json). If it is
     interrupted, run the same command again: it continues where it stopped.
 

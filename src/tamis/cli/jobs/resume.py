@@ -24,12 +24,14 @@ from tamis.cli.parsing.options import LAUNCH
 from tamis.errors import RunConflict, UsageError
 from tamis.files import user_name
 from tamis.stores.options import command_line_options, remember_for_all
-from tamis.stores.run_locations import output_of_run_dir, run_dir_of
+from tamis.stores.run_locations import named_output, output_of_run_dir, run_dir_of
 from tamis.stores.urls import absolute, is_bucket
 
 
 def resume(
-    target: Annotated[str, Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")],
+    target: Annotated[
+        str, Argument(metavar="OUTPUT_OR_RECIPE", help="Output or run directory of a run, or its recipe.")
+    ],
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
@@ -51,8 +53,9 @@ def resume(
         settings["scratch"] = absolute(str(settings["scratch"]))
     if launch.alerts not in (None, "off"):
         launch = replace(launch, alerts=os.path.abspath(str(launch.alerts)))
+    target = named_output(target)
     output = absolute(target)
-    is_output = is_bucket(target) or os.path.isdir(target)
+    is_output = _is_output(target)
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     request = find_request(target, Request(RecipeJob(target, options.parse_sets(set_)), settings, launch, consent))
     raise CommandExit(perform(check_output(request, output) if is_output else request))
@@ -88,7 +91,7 @@ def find_request(
     For an output folder, settings, launch options, consent and secrets of `request` are added, and the folder in which
     the command was given becomes the current one. `recipe_option`: what --set belongs to, for a message.
     """
-    if not is_bucket(target) and not os.path.isdir(target):
+    if not _is_output(target):
         _check_recipe(target)
         return request
     saved = load(target)
@@ -113,6 +116,11 @@ def find_request(
             f"{target} was made in the folder {saved.cwd}, which cannot be entered: {exc.strerror}"
         ) from None
     return resumed_request
+
+
+def _is_output(target: str) -> bool:
+    """Return True if a target is an output, even one of which only the run directory is left, and not a recipe."""
+    return is_bucket(target) or os.path.isdir(target) or os.path.isdir(run_dir_of(target))
 
 
 def _check_recipe(name: str) -> None:

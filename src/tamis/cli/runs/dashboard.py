@@ -26,7 +26,7 @@ _END_S = 5.0
 
 
 def dashboard(
-    output: Annotated[str, Argument(metavar="RUN", help="Output folder of a run.")],
+    output: Annotated[str, Argument(metavar="RUN", help="Output folder of a run, or its run directory.")],
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0: any that is free.")] = PORT,
     host: Annotated[
         str,

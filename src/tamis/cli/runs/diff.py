@@ -14,7 +14,7 @@ from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.errors import UsageError
 
-Output = Annotated[str, Argument(help="Output folder of a run.")]
+Output = Annotated[str, Argument(help="Output folder of a run, or its run directory.")]
 
 
 _LABELS = {
@@ -30,10 +30,10 @@ _LABELS = {
 
 
 def diff(
-    first: Annotated[str, Argument(help="Output folder of a run.")],
-    second: Annotated[str, Argument(help="Output folder of another run over the same input.")],
+    first: Annotated[str, Argument(help="Output folder of a run, or its run directory.")],
+    second: Annotated[str, Argument(help="That of another run over the same input.")],
     as_html: Annotated[
-        bool, Option("--html", help="Write a page with both runs side by side: _tamis/diff.html of the second run.")
+        bool, Option("--html", help="Write a page with both runs side by side: diff.html of the second run directory.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:

@@ -16,7 +16,7 @@ PORT = 9464
 
 
 def metrics(
-    output: Annotated[str | None, Argument(metavar="RUN", help="Output folder of a run.")] = None,
+    output: Annotated[str | None, Argument(metavar="RUN", help="Output folder of a run, or its run directory.")] = None,
     port: Annotated[int, Option(min=0, max=65535, help="Port to serve the metrics on; 0: any that is free.")] = PORT,
     host: Annotated[
         str,

@@ -22,7 +22,7 @@ from tamis.cli.parsing.arguments import Argument, CommandExit, Option, echo
 from tamis.engine.run.settings import SETTINGS, SettingValue
 from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
-from tamis.stores.run_locations import run_dir_of
+from tamis.stores.run_locations import named_output, run_dir_of
 
 if TYPE_CHECKING:
     from tamis.observe.quarantine import QuarantineEntry
@@ -32,7 +32,7 @@ _MARK = "retry.json"
 
 
 def quarantine(
-    output: Annotated[Path, Argument(metavar="OUTPUT", help="The output folder of a run.")],
+    output: Annotated[Path, Argument(metavar="OUTPUT", help="Output folder of a run, or its run directory.")],
     limit: Annotated[int, Option(min=1, help="Show at most so many entries.")] = 50,
     reason: Annotated[str | None, Option(help="Only entries whose reason or stage contains this text.")] = None,
     retry: Annotated[bool, Option("--retry", help="Run the quarantined records again.")] = False,
@@ -53,6 +53,7 @@ def quarantine(
 
     Example: tamis quarantine out/ --reason "not valid JSON"
     """
+    output = Path(named_output(output))
     run_dir = Path(run_dir_of(output))
     if not run_dir.is_dir():
         raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")

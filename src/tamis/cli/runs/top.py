@@ -25,7 +25,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def top(
-    output: Annotated[str, Argument(help="Output folder of a run.")],
+    output: Annotated[str, Argument(help="Output folder of a run, or its run directory.")],
     interval: Annotated[float, Option(min=0.2, help="Seconds between two updates.")] = 1.0,
     once: Annotated[bool, Option("--once", help="Show the state now, and stop.")] = False,
     scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tamis.observe.verdicts import OutputRow, PlannedRule, ThresholdChange, Verdict
 
 _RULES_NAMED, _MARGINS, _PASSAGES = 8, 3, 8
-Output = Annotated[str, Argument(help="Output folder of a run.")]
+Output = Annotated[str, Argument(help="Output folder of a run, or its run directory.")]
 
 
 def why(

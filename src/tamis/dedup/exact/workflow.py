@@ -27,9 +27,9 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
     `output_path` gets `ExactDuplicateIds/` (Parquet with one column: ids of all documents but one of each group) and
     `exact_id_generator.json`, for TextDuplicatesRemovalWorkflow. Ids are whole numbers, a function of file and place
     (`_curator_dedup_id`), or with `assign_id=False` those that documents have in `id_field`, each its own.
-    `perform_removal=True` writes the documents that stay instead, in the same call. In both cases `_tamis/duplicates`
-    has one row per duplicate: its id (as AddId gives it), the id of the kept document, group size. `input_filetype`
-    None reads JSONL and Parquet.
+    `perform_removal=True` writes the documents that stay instead, in the same call. In both cases
+    `OUT.tamis/duplicates` has one row per duplicate: its id (as AddId gives it), the id of the kept document, group
+    size. `input_filetype` None reads JSONL and Parquet.
 
     `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold,
     alphanumeric. `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column

@@ -21,6 +21,7 @@ from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
+from tamis.stores.run_locations import run_dir_of
 
 _WHO = "TextDuplicatesRemovalWorkflow"
 _MODES = (None, "ignore", "append", "error", "overwrite")
@@ -36,8 +37,9 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     may be cut into other partitions than it was for the deduplication. Without it, documents have their ids in
     `id_field`, texts or numbers (7, 7.0 and "7" are one id); documents without an id stay, and an id that several
     documents have takes them all (and is reported). `id_field=None` means the ids by file and position (`000003_12345`)
-    of `_tamis/duplicates`; each must name a document, and the input files must be the same. `duplicate_id_field`: the
-    column of the table of ids. From an empty folder (a deduplication found nothing) nothing is removed.
+    of `OUT.tamis/duplicates`; each must name a document, and the input files must be the same.
+    `duplicate_id_field`: the column of the table of ids. From an empty folder (a deduplication found nothing) nothing
+    is removed.
 
     The ids are sorted into a table on disk (16 bytes each, 40 more of scratch while it is made); workers look into it
     and never load it.
@@ -134,7 +136,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     def _refuse_own_output(self) -> None:
         ids = [self.ids_to_remove_path] if isinstance(self.ids_to_remove_path, str) else self.ids_to_remove_path
         for path in ids:
-            if os.path.commonpath([path, self.output_path]) == self.output_path:
+            if f"{path}/".startswith((f"{self.output_path}/", f"{run_dir_of(self.output_path)}/")):
                 raise UsageError(f"{_WHO}: {path} lies in the output {self.output_path}; give another output_path")
 
     def _input(self) -> Input:

@@ -50,7 +50,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
     cluster. `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any
     (random); a `ranking_strategy` comes before that. `eps` 0 finds equal embeddings: cosines are those of float32, so
     anything below 0.000002 means that. Documents whose embedding is null or zero always stay. `output_path` gets the
-    documents that stay and, in `_tamis/duplicates`, one row per duplicate with the one it resembles and the cosine;
+    documents that stay and, in `OUT.tamis/duplicates`, one row per duplicate with the one it resembles and the cosine;
     `perform_removal=False` only finds them, and writes the values of `id_field` of those that go to `duplicates/`, as
     the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table). The same call resumes where it was
     stopped, whatever `clear_output` says; `run(fresh=True)` starts over. `verbose`: whether its progress is shown.

@@ -269,7 +269,7 @@ class RunSettings:
         scope=Scope.STAGES, in_recipes=True, changes_output=True, executor_key="max_record",
     )  # fmt: skip
     keep_rejected: bool = setting(
-        False, FLAG, "Also write the dropped documents, each with the rule that dropped it, to OUT/_tamis/rejected.",
+        False, FLAG, "Also write the dropped documents, each with the rule that dropped it, to OUT.tamis/rejected.",
         scope=Scope.STAGES, in_recipes=True,
     )  # fmt: skip
     no_samples: bool = setting(

@@ -18,7 +18,6 @@ from tamis.errors import UsageError
 from tamis.stores.urls import is_bucket
 
 _TYPED = re.compile(r"([0-9]{1,5})/([0-9]{1,5})")
-NAME = re.compile(r"shard-([0-9]{5})-of-([0-9]{5})")
 OF_PASS = re.compile(r"shard-keys-[0-9]+")
 
 

@@ -1,8 +1,8 @@
 """Search folders for input files: every folder once, whatever links lead to it, and no file dropped silently.
 
 Files that are not read are counted (skipped.py). What cannot be read (a folder or file without permission, a broken
-link with an accepted name) is collected in `unreadable`, which ends the run. A folder with a `_tamis` in it is the
-output of a run and is skipped unless it is named itself.
+link with an accepted name) is collected in `unreadable`, which ends the run. The output of a run is skipped unless it
+is named itself; a run directory always is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from tamis.formats.input_files import skipped
 from tamis.formats.input_files.skipped import SkippedFiles, ends_in
 from tamis.stores.listing import SCRATCH_EXAMPLE, refuse_scratch
-from tamis.stores.run_locations import RUN_DIRECTORY
+from tamis.stores.run_locations import RUN_DIRECTORY, RUN_SUFFIX, has_run, is_run_dir, run_dir_of
 
 _EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
@@ -40,6 +40,7 @@ class Search:
         self.unreadable: list[tuple[str, str]] = []
         self._suffixes, self._skipped = suffixes, skipped_files
         self._left_out = {os.path.abspath(p) for p in leave_out}
+        self._own_run_dirs = {os.path.abspath(run_dir_of(p)) for p in leave_out}
         self._left_out_ids = {identity for p in leave_out if (identity := _identity(p)) is not None}
         self._scratch, self._scratch_id = scratch, None if scratch is None else _identity(scratch)
         self._visited: set[tuple[int, int]] = set()
@@ -111,7 +112,9 @@ class Search:
             if os.path.islink(folder):
                 self._skipped.add(skipped.SEEN_FOLDER, folder)
             return None
-        if not is_root and any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries):
+        if not is_root and (is_run_dir(folder) or os.path.abspath(folder) in self._own_run_dirs):
+            return None
+        if not is_root and (has_run(folder) or any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries)):
             self._skipped.add(skipped.OTHER_OUTPUT, folder)
             return None
         self._visited.add((info.st_dev, info.st_ino))
@@ -208,7 +211,13 @@ class Search:
             return []
         shows_hidden = pattern.startswith(".")
         visible = names if shows_hidden else [name for name in names if not name.startswith(".")]
-        return [name for name in visible if fnmatch.fnmatchcase(name, pattern)]
+        names = [name for name in visible if fnmatch.fnmatchcase(name, pattern)]
+        return names if pattern.endswith((RUN_DIRECTORY, RUN_SUFFIX)) else self._without_run_dirs(folder, names)
+
+    def _without_run_dirs(self, folder: str, names: list[str]) -> list[str]:
+        """Return the names without those of run directories, which a pattern for data matches by chance."""
+        paths = {name: os.path.abspath(os.path.join(folder, name)) for name in names}
+        return [name for name, path in paths.items() if path not in self._own_run_dirs and not is_run_dir(path)]
 
 
 def _why_not(path: str) -> str:

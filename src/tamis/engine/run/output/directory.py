@@ -1,4 +1,4 @@
-"""The run directory `<output>/_tamis/`: plan, lock, commit log, quarantine, and what an earlier run left there.
+"""The run directory of an output: plan, lock, commit log, quarantine, and what an earlier run left there.
 
 plan.json       what this run is: inputs and pipeline      steps.json      sampling steps
 commit.log      what is done (commit_log.py)
@@ -47,7 +47,17 @@ from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.worker.bookmarks import NAME as BOOKMARKS
 from tamis.errors import RunConflict
 from tamis.stores import scratch_files, scratch_references
-from tamis.stores.run_locations import FETCHED, RUN_DIRECTORY, local_output_dir, run_dir_of
+from tamis.stores.run_locations import (
+    FETCHED,
+    RUN_DIRECTORY,
+    RUN_SUFFIX,
+    SHARD_NAME,
+    is_run_dir,
+    local_output_dir,
+    named_output,
+    output_of_run_dir,
+    run_dir_of,
+)
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
@@ -60,6 +70,7 @@ _T = TypeVar("_T")
 _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json", "run.json"}
 _DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
 _FORGETTING = "forgetting"
+_OWN_NAMES = {*_OF_WORKFLOWS, *_DONE, _FORGETTING, "plan.json", "initial", "run.sqlite", "staged"}  # before the lock
 _LAST = ("commit.log", "plan.json", _FORGETTING)
 
 
@@ -92,6 +103,8 @@ class Past:
 class RunDir(files.Closing):
     def __init__(self, output: str, scratch: str | None = None) -> None:
         scratch_files.refuse_inside(output, scratch)
+        if (named := named_output(output)) != output:
+            raise RunConflict(f"{output} is the run directory of {named}; give another output")
         self.remote = _open_bucket(output) if is_bucket(output) else None
         self.target = output if self.remote is None else self.remote.url  # as the user knows it
         self.output = output = local_output_dir(output)
@@ -152,7 +165,7 @@ class RunDir(files.Closing):
         """
         names = list(self.remote.sizes) if self.remote is not None else _with_data(self.output)
         tops = [(n, n.partition("/")[0]) for n in names if n != RUN_DIRECTORY]
-        return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
+        return [n for n, top in tops if SHARD_NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
 
     def open(self) -> Self:
         """Create the folders and take the lock. Raises RunConflict when another run works here."""
@@ -162,6 +175,9 @@ class RunDir(files.Closing):
             f"another run is writing to {self.target}; wait for it, or give another output",
         )
         try:
+            if self.is_abandoned():
+                self.begin_to_forget()
+            make_output(self.output)
             self._make_folders()
             files.sweep(self.path)
             if self.remote is not None:
@@ -178,7 +194,14 @@ class RunDir(files.Closing):
 
         Not asked of who only opens: what is finished may have been copied anywhere.
         """
-        if self.remote is None and not files.has_links(self.staged):
+        if self.remote is not None:
+            return
+        if os.stat(self.staged).st_dev != os.stat(self.output).st_dev:
+            raise RunConflict(
+                f"{self.path} and {self.output} are on different file systems, and files are moved from one to the "
+                f"other; move the contents of {self.path} to {os.path.join(self.output, RUN_DIRECTORY)}"
+            )
+        if not files.has_links(self.staged):
             raise RunConflict(
                 f"{self.target} lies on a file system without hard links (or that forbids them), which commits need; "
                 "write to another disk "
@@ -431,6 +454,11 @@ class RunDir(files.Closing):
         """Return True if a process was killed while it removed the contents of this directory (`forget`)."""
         return os.path.exists(os.path.join(self.path, _FORGETTING))
 
+    def is_abandoned(self) -> bool:
+        """Return True if the output was removed, and the run directory next to it was not."""
+        is_used = self.has_commits() or any(os.path.exists(os.path.join(self.path, name)) for name in _DONE)
+        return self.remote is None and is_used and not os.path.lexists(self.output)
+
     def begin_to_forget(self) -> None:
         """Mark the directory as being removed, by a file that is removed last (`is_half_forgotten`)."""
         os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
@@ -505,6 +533,22 @@ def own_run_dir(path: str) -> None:
     """Make a run directory, or see that the one there is this user's alone and that nothing in it leads elsewhere."""
     files.own_folder(path, _ADVICE.format(path=path), 0o755)
     _check_links(path)
+    if path.endswith(RUN_SUFFIX) and not is_run_dir(path) and (names := os.listdir(path)) and not _OWN_NAMES & {*names}:
+        output = output_of_run_dir(path)
+        raise RunConflict(
+            f"{path} is where the run of {output} would keep its log, and it already holds {min(names)!r}; move that "
+            f"away, give another output, or create {os.path.join(output, RUN_DIRECTORY)} to keep the log there"
+        )
+    if not is_run_dir(path):
+        os.close(files.open_to_append(os.path.join(path, "lock")))  # marks it as one before anything else is in it
+
+
+def make_output(path: str) -> None:
+    """Make the folder of an output, if it does not exist."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as exc:
+        raise RunConflict(f"cannot write to {path}: {exc.strerror or exc}") from exc
 
 
 def check_run_dir(path: str) -> None:

@@ -20,7 +20,7 @@ from tamis import files
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.output.names import check_name, folder_of
 from tamis.engine.run.output.sample_store import SampleStore
-from tamis.engine.run.shard import NAME, Shard
+from tamis.engine.run.shard import Shard
 from tamis.engine.samples import FILE as SAMPLES
 from tamis.engine.schema import (
     CommitOrReplace,
@@ -32,7 +32,7 @@ from tamis.engine.schema import (
     StageDescription,
 )
 from tamis.errors import RunConflict, UsageError
-from tamis.stores.run_locations import local_output_dir
+from tamis.stores.run_locations import SHARD_NAME, local_output_dir, run_dir_of
 from tamis.stores.s3 import Bucket
 from tamis.stores.scratch_references import remove_referenced_below
 from tamis.stores.urls import is_bucket, split_s3
@@ -46,7 +46,7 @@ def find_shards(base: str) -> list[Shard]:
 
     Raise UsageError if some are missing, or if there are shards of different counts.
     """
-    shards = sorted({(int(m[2]), int(m[1])) for name in _names(base) if (m := NAME.fullmatch(name)) is not None})
+    shards = sorted({(int(m[2]), int(m[1])) for name in _names(base) if (m := SHARD_NAME.fullmatch(name)) is not None})
     counts = {n for n, _ in shards}
     if not shards:
         raise UsageError(f"{base} holds no shards; make them with --shard 0/N to --shard N-1/N")
@@ -262,7 +262,7 @@ def _move(source: str, final: str, file: CommittedFile) -> bool:
 def drop_shards(base: str) -> None:
     """Remove what is left of shards that were joined: only what Tamis wrote."""
     for name in _names(base):
-        if NAME.fullmatch(name) is None:
+        if SHARD_NAME.fullmatch(name) is None:
             continue
         run_dir = RunDir(f"{base}/{name}" if is_bucket(base) else os.path.join(base, name))
         if run_dir.remote is not None:
@@ -272,5 +272,6 @@ def drop_shards(base: str) -> None:
             remove_own_folder(run_dir.path)
         with contextlib.suppress(OSError):  # the user put something else into it
             os.rmdir(run_dir.output)
-    with contextlib.suppress(OSError):  # of one pass: nothing else is there
-        os.rmdir(local_output_dir(base))
+    if not os.path.isdir(run_dir_of(base)):  # of one pass: nothing else is there
+        with contextlib.suppress(OSError):
+            os.rmdir(local_output_dir(base))
