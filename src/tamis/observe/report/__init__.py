@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis import files
+from tamis.engine.ledger import Ledger
 from tamis.errors import TamisError
 from tamis.observe.report.facts import Facts, gather
 from tamis.observe.report.page import render
@@ -40,6 +41,18 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
+def _totals(ledger: Ledger | None, n_duplicates: int | None) -> dict[str, int | None]:
+    """Return the totals of a run; null while there is no ledger."""
+    return {
+        "n_records": None if ledger is None else ledger.n_read,
+        "n_written": None if ledger is None else ledger.written.n,
+        "n_dropped": None if ledger is None else ledger.n_dropped,
+        "n_duplicates": n_duplicates,
+        "n_quarantined": None if ledger is None else ledger.quarantined.n,
+        "written_bytes": None if ledger is None else ledger.written_bytes,
+    }
+
+
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Return totals and drops as plain JSON values; counts are null until the run has finished."""
     ledger, manifest, record = facts.ledger, facts.run.manifest, facts.run.record
@@ -50,12 +63,7 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "message": "" if manifest is None else manifest.message,
         **({} if record is None else record.cost()),
         "problems": facts.problems,
-        "n_records": None if ledger is None else ledger.n_read,
-        "n_written": None if ledger is None else ledger.written.n,
-        "n_dropped": None if ledger is None else ledger.n_dropped,
-        "n_duplicates": None if counts is None else counts.duplicates,
-        "n_quarantined": None if ledger is None else ledger.quarantined.n,
-        "written_bytes": None if ledger is None else ledger.written_bytes,
+        **_totals(ledger, None if counts is None else counts.duplicates),
         "passes": [] if record is None else [asdict(p) for p in record.passes],
         "drops": [d.to_dict() for d in facts.drops],
         "skipped_files": [asdict(p) for p in facts.skipped_files],
