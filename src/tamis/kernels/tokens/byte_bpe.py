@@ -193,6 +193,10 @@ def _encode(
                     put(ids, 0, at(pool, record + HEAD))
                     m = np.int64(1)
             if m == 0:
+                if n > window:
+                    n = window
+                    while n > 1 and np.int64(at(source, p + n)) & 0xC0 == 0x80:
+                        n -= 1
                 if n > scratch:
                     put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
                     put(state, _SEGMENT, segment)

@@ -121,13 +121,14 @@ def test_very_long_words_and_many_ids(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "cl100k", "llama2", "gemma"])
-def test_words_longer_than_a_window_have_the_same_ids(kind: str) -> None:
+def test_words_longer_than_a_window_have_the_same_ids(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tamis.kernels.tokens.byte_bpe import BpeEncoder
 
     library, own = both(kind)
     windows = BpeTokenizer.__new__(BpeTokenizer)
     windows.__setstate__(own.__getstate__())
     windows._encoder = BpeEncoder(own._tables, window=64)
+    monkeypatch.setattr(windows._encoder, "_set_scratch", lambda n: pytest.fail(f"a word of {n} bytes at once"))
     chance = random.Random(2)
     letters = ["ab", "the ", "漢字東京\U0001f600", "AbC", "a", "\u2581t", "Größé", "0123456789abcdef", "=", "\n"]
     texts = [
