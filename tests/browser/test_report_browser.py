@@ -183,6 +183,22 @@ def test_a_click_in_the_flow_leads_to_the_rule_and_its_samples(browser: Browser,
     )
 
 
+def test_the_flow_is_shown_in_documents_bytes_or_tokens(browser: Browser, report: Path) -> None:
+    opened(browser, report)
+    tabs = "[...document.querySelectorAll('#flow .tab')]"
+    shown = f"return {tabs}.filter((t) => t.checkVisibility()).map((t) => t.textContent)"
+    heads = {"documents": "records of the input", "bytes": "bytes of the input", "tokens": "tokens of the input"}
+    for unit, head in heads.items():
+        browser.driver.find_element("css selector", f"label[for=flow-{unit}]").click()
+        (chart,) = browser.run(shown)
+        assert head in chart
+        assert ("An estimate" in chart) == (unit == "tokens")
+    browser.look(390, 900)
+    browser.driver.get(f"file://{report}")
+    browser.driver.find_element("css selector", "label[for=flow-tokens]").click()
+    assert browser.run(FITS)
+
+
 def test_samples_are_searched_and_walked_through_by_keys(browser: Browser, report: Path) -> None:
     from selenium.webdriver import ActionChains
 

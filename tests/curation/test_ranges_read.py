@@ -17,6 +17,8 @@ import pytest
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
 from tamis.dedup.workflow import Workflow
+from tamis.engine.samples import FILE as SAMPLES
+from tamis.engine.samples import DocumentSample, SampleOutcome, read_samples
 from tamis.engine.worker import read as reading
 from tamis.errors import Incomplete
 from tamis.formats.jsonl import file_spans
@@ -182,3 +184,26 @@ def test_a_file_that_cannot_be_read_in_the_last_pass_is_set_aside(
     unread = [e for e in entries if "cannot be read: Input/output error" in e["reason"]]
     assert {Path(e["file"]).name for e in unread} == {"2.jsonl"}
     assert ledger.written.n == output_of(tmp_path / "out").count(b"\n") > 0
+
+
+def test_samples_of_documents_that_are_not_read_again(tmp_path: Path) -> None:
+    """What samples show of documents that the last pass did not read with the others is what their lines have."""
+    source = write(tmp_path / "in")
+    documents = {}
+    for path in source.iterdir():
+        lines = [line for line in path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+        records = [{**json.loads(line), "source": f"of {path.stem}"} for line in lines]
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+        documents |= {r["id"]: r for r in records}
+    run(source, tmp_path / "out", no_samples=False)
+    with open(run_dir_path(tmp_path / "out") / SAMPLES, "rb") as file:
+        samples = [s for s in read_samples(file) if isinstance(s, DocumentSample)]
+    shown = [s for s in samples if s.outcome is SampleOutcome.DROPPED and s.excerpt is not None]
+    assert len(shown) > 20
+    assert all(s.groups["source"].startswith("of ") for s in samples)
+    for sample in shown:
+        assert sample.groups["source"] == documents[sample.id]["source"]
+        text = documents[sample.id]["text"]
+        assert sample.excerpt is not None
+        assert sample.excerpt.text in (text if isinstance(text, str) else "")
+        assert sample.excerpt.text or not isinstance(text, str) or not text

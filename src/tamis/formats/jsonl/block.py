@@ -327,7 +327,17 @@ class JsonlBlock:
         return self.sizes(rows)
 
     def raw(self, row: int) -> bytes:
+        if self.stored is not None and not self._holds(row):
+            line = self.stored.gather([(int(self.start[row]), int(self.end[row]) + 1)])
+            self._verify(line, np.zeros(1, np.int64), np.array([row]))
+            return line[:-1].tobytes()
         return self.buf[self.start[row] : self.end[row]].tobytes()
+
+    def _holds(self, row: int) -> bool:
+        """Return True if the buffer has the bytes of a record."""
+        if self._buf is None or not self._is_part:
+            return self._buf is not None
+        return self._selection is not None and row in self._selection
 
     def literals(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
         """Return (types, start, length) of the values as written in the record, with quotes (-1 where missing)."""
