@@ -11,6 +11,7 @@ import pytest
 from tamis.cli.plan.mix import plan_mix
 from tamis.curation import Curation
 from tamis.curation.steps import Buckets, KeepTop, Mix
+from tamis.stages.resources import Resources
 from tamis.stages.text.tokens.stages import CountTokens
 from tests.dedup.test_mix import mixed, read, tokens, write
 from tests.stages.text.tokens import small_tokenizers
@@ -67,6 +68,39 @@ def test_the_plan_of_an_infeasible_mix_gives_the_reason(tmp_path: Path) -> None:
     shown = command.tamis("plan", str(recipe)).stdout
     assert "not feasible: the target is" in shown
     assert "a quarter of the bytes of texts" in shown
+
+
+def test_curate_shows_the_mix_before_it_is_written(tmp_path: Path) -> None:
+    write(tmp_path / "in")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"input: ???\noutput: ???\nsettings: {{memory: {MEMORY}}}\nwrite: {{card: false}}\n"
+        "steps:\n  - buckets: {score: score, n: 5}\n  - mix: {by: quality_bucket, epochs: {4: 2, '*': 1}}\n"
+    )
+    arguments = ["curate", str(tmp_path / "in"), str(tmp_path / "out"), "--preset", str(recipe), "--json"]
+    done = command.tamis(*arguments, "--plan")
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "out").exists()
+    planned = json.loads(done.stdout)["mix"]
+    whole = json.loads(command.tamis(*arguments, "-q").stdout)
+    written = {g["group"]: (g["tokens"], g["epochs"]) for g in whole["deduplications"]["mix_by_field"]["mix"]}
+    assert {g["name"]: (g["tokens"], g["epochs"]) for g in planned["groups"]} == written
+    assert sum(g["tokens_written"] for g in planned["groups"]) == sum(map(tokens, read(tmp_path / "out")))
+
+
+def test_the_plan_of_curate_runs_no_model(tmp_path: Path) -> None:
+    class Model(CountTokens):
+        resources = Resources(gpus=1)
+
+    small_tokenizers.save(tmp_path / "tok")
+    write(tmp_path / "in")
+    steps: list[Any] = [Model(str(tmp_path / "tok"), name="model"), Mix("topic", epochs={"*": 2})]
+    curation = Curation(steps, str(tmp_path / "in"), str(tmp_path / "out"), card=False)
+    planned = plan_mix(curation, {"memory": MEMORY}, may_load_models=False)
+    assert planned is not None
+    assert planned.lines() == [
+        "mix_by_field: the mix cannot be told before the run: model uses a model; tamis plan runs it on a sample"
+    ]
 
 
 def test_a_large_input_is_planned_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

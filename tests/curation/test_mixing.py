@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tamis.backends.local import InProcessExecutor
+from tamis.cli.plan.mix import plan_mix, plan_sources
 from tamis.curation import Curation, ExactDuplicates, Source
+from tamis.curation.steps import Mix
 from tamis.errors import RecipeError, RunConflict, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.filters.has_text import HasText
@@ -24,7 +26,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for k, name in enumerate(("half", "thrice", "plain")):
         (folder / name).mkdir()
         for part in range(2):
-            docs = [{"id": f"{name}-{part}-{i}", "text": text(1000 * k + 100 * part + i, 20)} for i in range(100)]
+            words = [text(1000 * k + 100 * part + i, 20) for i in range(100)]
+            docs = [{"id": f"{name}-{part}-{i}", "kind": name, "text": words[i]} for i in range(100)]
             (folder / name / f"{part}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in docs))
     return folder
 
@@ -141,3 +144,65 @@ def test_what_is_chosen_is_chosen_of_what_all_steps_leave(place: Path, tmp_path:
     assert result.run.ledger.written.n == 220
     again = curation.run(InProcessExecutor(), memory=MEMORY)
     assert again.status == "already"
+
+
+@pytest.mark.parametrize("with_mix", [False, True])
+def test_the_plan_says_what_is_written_of_each_source(place: Path, tmp_path: Path, with_mix: bool) -> None:
+    sources: list[Any] = [
+        {"path": str(place / "half"), "weight": 0.5, "upsample": 2},
+        {"path": str(place / "thrice"), "max_documents": 30, "upsample": 3},
+        {"path": str(place / "plain"), "weight": 1.25},
+    ]
+    steps: list[Any] = [HasText()]
+    if with_mix:
+        steps.append(Mix("kind", epochs={"*": 2}))
+    curation = Curation(steps, output_path=str(tmp_path / "out"), sources=sources, card=False)
+    planned = plan_sources(curation, {"memory": MEMORY})
+    assert not (tmp_path / "out").exists()
+    if with_mix:
+        before = plan_mix(curation, {"memory": MEMORY})
+        assert before is not None
+        assert [(g.name, g.tokens_written) for g in before.groups] == [
+            (name, 2 * _tokens(place / name)) for name in ("half", "plain", "thrice")
+        ]
+    curation.run(InProcessExecutor(), memory=MEMORY, blocksize="3kB", progress=False)
+    written: Counter[str] = Counter()
+    for part in sorted((tmp_path / "out").glob("part-*")):
+        for line in part.read_text().splitlines():
+            document = json.loads(line)
+            written[document["id"].partition("-")[0]] += (len(document["text"].encode()) + 3) // 4
+    assert planned is not None
+    assert (planned.read_share, planned.reason) == (1.0, "")
+    assert {Path(g.name).name: g.tokens_written for g in planned.groups} == written
+    n_before = 2 if with_mix else 1
+    in_place = {name: n_before * _tokens(place / name) for name in ("half", "thrice", "plain")}
+    assert {Path(g.name).name: g.tokens for g in planned.groups} == in_place
+
+
+def test_the_plan_of_large_sources_samples_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("books", "web"):
+        (tmp_path / name).mkdir()
+        for part in range(2):
+            lines = [json.dumps({"text": text(i, 400)}) + "\n" for i in range(100)]
+            (tmp_path / name / f"{part}.jsonl").write_text("".join(lines))
+    n_tokens = _tokens(tmp_path / "web")
+    monkeypatch.setattr("tamis.cli.plan.mix._SAMPLE_BYTES", 200_000)
+    sources: list[Any] = [
+        {"path": str(tmp_path / "books"), "upsample": 2},
+        {"path": str(tmp_path / "books/0.jsonl"), "weight": 9},  # a file of the source before it
+        {"path": str(tmp_path / "web"), "max_documents": 100},
+    ]
+    curation = Curation([HasText()], output_path=str(tmp_path / "out"), sources=sources)
+    planned = plan_sources(curation, {"memory": MEMORY})
+    assert planned is not None
+    assert planned.reason == ""
+    assert 0.1 < planned.read_share < 0.9
+    books, nothing, web = planned.groups
+    assert (books.tokens, books.epochs) == (pytest.approx(n_tokens, rel=0.1), 2)
+    assert (nothing.tokens, nothing.tokens_written) == (0, 0)
+    assert web.tokens_written == pytest.approx(n_tokens / 2, rel=0.1)
+
+
+def _tokens(folder: Path) -> int:
+    lines = [line for part in folder.glob("*.jsonl") for line in part.read_text().splitlines()]
+    return sum((len(json.loads(line)["text"].encode()) + 3) // 4 for line in lines)

@@ -219,12 +219,14 @@ class Curation:
         for source in self.sources:
             first.append(len(seen))
             seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
+        count = self.token_count()
         return SourceMix(
             first,
             [s.weight for s in self.sources],
             self.text_field,
             most=[s.max_documents for s in self.sources],
             each=[s.upsample for s in self.sources] if any(s.upsample != 1 for s in self.sources) else [],
+            tokens_field=None if count is None else count.count_field,
         )
 
     def into(self, output_path: str) -> Curation:

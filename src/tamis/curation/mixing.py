@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from tamis.tasks import DocumentBatch
 
 _SEED = 0x6D6978
 _MOST = 100.0
+_LEFT, _WRITTEN = "tokens left of source", "tokens written of source"  # metrics, followed by the number of the source
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ class SourceMix(_OfSources):
     """Writes each document as often as the weight of its source says, or once if it was chosen.
 
     `weights`: of each source. `each`: how many times a written document is written. `limits`: the file with the limit
-    of each source (state.SourceLimits), for `most`, the requested numbers of documents.
+    of each source (state.SourceLimits), for `most`, the requested numbers of documents. `tokens_field`: the field with
+    the tokens of a document, None for a quarter of the bytes. Counts the tokens of each source in the metrics.
     """
 
     first_files: list[int]
@@ -130,6 +132,7 @@ class SourceMix(_OfSources):
     most: list[int | None] = field(default_factory=list)
     limits: str = ""
     each: list[int] = field(default_factory=list)
+    tokens_field: str | None = None
 
     def setup(self, worker_metadata: Any = None) -> None:
         from tamis.curation.state import limits_file
@@ -140,6 +143,7 @@ class SourceMix(_OfSources):
         if not batch.num_items:
             return batch
         draws, source = self._draws(batch), self._sources(batch)
+        self._count(_LEFT, self._tokens(batch), source)
         if self.limits:
             batch, draws, source = self._chosen(batch, draws, source)
         uniform = (draws >> np.uint64(11)).astype(np.float64) / 2.0**53
@@ -147,12 +151,23 @@ class SourceMix(_OfSources):
         times = np.floor(weight).astype(np.int64) + (uniform < weight - np.floor(weight))
         if self.each:
             times = times * np.array(self.each)[source]
+        self._count(_WRITTEN, self._tokens(batch) * times, source)
         if bool((times == 1).all()):
             return batch
         dropped = np.flatnonzero(times == 0)
         values = [f"{w:g}" for w in weight[dropped].tolist()]
         self._note_drops(batch.serial[dropped], "not_in_the_mix", values, {"weight": "of its source"})
         return batch.take(np.repeat(np.arange(batch.num_items), times))
+
+    def _tokens(self, batch: DocumentBatch) -> Any:
+        from tamis.dedup.quantiles.stages import weights_of
+
+        field = self.tokens_field if self.tokens_field in batch.get_columns() else None
+        return weights_of(batch, "tokens", self.text_field, field)
+
+    def _count(self, what: str, tokens: Any, source: Any) -> None:
+        for k in np.unique(source).tolist():
+            self._log_metric(f"{what} {k}", float(tokens[source == k].sum()))
 
     def _chosen(self, batch: DocumentBatch, draws: Any, source: Any) -> tuple[DocumentBatch, Any, Any]:
         """Remove the documents beyond the limit of their source.
@@ -176,3 +191,12 @@ class SourceMix(_OfSources):
 def is_plain(sources: Sequence[Source]) -> bool:
     """Return True if every document is to be written once."""
     return all(math.isclose(s.weight, 1.0) and s.max_documents is None and s.upsample == 1 for s in sources)
+
+
+def tokens_by_source(metrics: Iterable[Mapping[str, float]], n_sources: int) -> list[tuple[int, int]]:
+    """Return for each source the tokens that the steps left and those that were written.
+
+    `metrics`: of the stages of a run.
+    """
+    counts = {key: int(n) for of_stage in metrics for key, n in of_stage.items() if key.startswith((_LEFT, _WRITTEN))}
+    return [(counts.get(f"{_LEFT} {k}", 0), counts.get(f"{_WRITTEN} {k}", 0)) for k in range(n_sources)]

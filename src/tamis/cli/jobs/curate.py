@@ -94,7 +94,9 @@ def curate(
     plan: Annotated[
         bool,
         Option(
-            "--plan", help="Show what would be done, how much each pass reads, writes and needs in memory, and stop."
+            "--plan",
+            help="Show what would be done, how much each pass reads, writes and needs in memory, and what a mix will "
+            "be, and stop.",
         ),
     ] = False,
     set_: options.Sets = None,
@@ -146,7 +148,7 @@ def curate(
     if plan:
         from tamis.cli.plan.curation import show_plan
 
-        # Nothing is started; `tamis plan` loads the stages, and models with them.
+        # Nothing is started but to see a mix; `tamis plan` loads the stages, and models with them.
         show_plan(workflow_and_settings[0], work.launch.as_json, workflow_and_settings[1], may_run_trials=False)
         return
     raise CommandExit(perform(request))

@@ -120,7 +120,7 @@ def plan(
         from tamis.cli.plan.curation import show_plan
 
         _refuse(trying | {"--scratch": work.get("scratch")}, "a recipe with steps")
-        show_plan(workflow, as_json, settings, where, dataset, goal.may_run_trials)
+        show_plan(workflow, as_json, settings, where, dataset, goal.may_run_trials, goal.may_run_trials)
     else:
         _refuse(trying, "a recipe with a workflow")
         _plan_dedup(workflow, settings, goal)

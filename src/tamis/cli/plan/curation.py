@@ -14,7 +14,7 @@ from typing import Any
 from tamis.cli.data.sampling import take_sample
 from tamis.cli.parsing.arguments import CommandExit
 from tamis.cli.plan.machine import Dataset, PlannedMachine, this_machine
-from tamis.cli.plan.mix import plan_mix
+from tamis.cli.plan.mix import PlannedMix, plan_mix, plan_sources
 from tamis.cli.plan.show import budget_words, too_small_line
 from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
@@ -75,11 +75,13 @@ def show_plan(
     where: PlannedMachine | None = None,
     dataset: Dataset | None = None,
     may_run_trials: bool = True,
+    may_try_mix: bool = True,
 ) -> None:
     """Print the plan of a curation; `settings`: of its run (memory and workers); `where`: the machines planned for.
 
     `dataset`: for data that is only imagined; `may_run_trials`: whether processes may be started to find the smallest
-    budget. Exit code 4 where the budget is smaller than that.
+    budget, and models loaded; `may_try_mix`: to find out what a mix will be. Exit code 4 where the budget is smaller
+    than that.
     """
     passes, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
     memory, machine = settings.get("memory"), str(where)
@@ -89,16 +91,16 @@ def show_plan(
         sizes = _imagined_sizes(sizes, dataset)
     is_own = memory is not None or where.is_this_machine
     budget_bytes = find_budget(memory, os.environ).bytes if is_own else where.budget_bytes
-    may_try_here = may_run_trials and where.is_this_machine and dataset is None
-    smallest = smallest_of_curation(curation, may_try_here)
+    is_real = where.is_this_machine and dataset is None
+    smallest = smallest_of_curation(curation, may_run_trials and is_real)
     fits = budget_bytes >= smallest.n_bytes
     costs = _costs(curation, passes, sizes, budget_bytes, where, dataset)
     tokens = _tokens(curation, sizes, may_run_trials)
-    mix = plan_mix(curation, settings) if may_try_here and fits else None
+    mixes = _mixes(curation, settings, may_run_trials) if may_try_mix and is_real and fits else {}
     each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
     lines = _input_lines(sizes, tokens, is_imagined=dataset is not None)
     lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
-    lines += [] if mix is None else mix.lines()
+    lines += [line for mix in mixes.values() for line in mix.lines()]
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
     figures = {
@@ -112,13 +114,22 @@ def show_plan(
         "fits": fits,
         "smallest_budget_bytes": smallest.n_bytes,
         "smallest_is_measured": smallest.is_measured,
-        **({} if mix is None else {"mix": mix.to_dict()}),
+        **{name: mix.to_dict() for name, mix in mixes.items()},
     }
     cost_texts = [cost.describe(where) for cost in costs]
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
+
+
+def _mixes(curation: Curation, settings: Mapping[str, Any], may_load_models: bool) -> dict[str, PlannedMix]:
+    """Return what will be written of each group and of each source, as far as a curation mixes them."""
+    mixes = {
+        "mix": plan_mix(curation, settings, may_load_models),
+        "sources": plan_sources(curation, settings, may_load_models),
+    }
+    return {name: mix for name, mix in mixes.items() if mix is not None}
 
 
 def _input_lines(sizes: CurationSizes, tokens: PlannedTokens | None, is_imagined: bool) -> list[str]:

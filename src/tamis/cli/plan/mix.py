@@ -1,8 +1,8 @@
 """The mix that a curation will write, for its plan: of the tokens of each group, how many, how often, or why not.
 
 The steps before the mix are run on the beginnings of some input files, in a temporary folder: what is left of each
-group there stands for the whole input. A small input is taken whole: then the mix is exact, but for documents that are
-drawn.
+group there stands for the whole input. A small input is taken whole: then the mix is exact, but for documents that a
+step `mix` draws. For sources with weights the whole curation is run there.
 """
 
 from __future__ import annotations
@@ -10,35 +10,40 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from tamis.cli.plan.trial import copy_heads, spread, without_profiles
 from tamis.curation import Curation
-from tamis.curation.mixing import is_plain
-from tamis.curation.steps import Deduplication, KeepTop, Mix
+from tamis.curation.mixing import Source, tokens_by_source
+from tamis.curation.result import CurationResult
+from tamis.curation.steps import KeepTop, Mix, Step
 from tamis.dedup.quantiles.mixing import epochs_of
 from tamis.errors import TamisError, UsageError
 from tamis.forecast import shipped_table
 from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.tokens.stages import Tokenize
 
 _SAMPLE_BYTES = 24_000_000
 _FILES = 64
 _SHOWN = 24
+_SOURCES = "sources"
 
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """The documents of a value. `tokens`: there will be, before the mix; `epochs`: how often they are written."""
+    """The documents of a value or of a source.
+
+    `tokens`: there will be, before the mix; `epochs`: how often they are written, None where there is no such mix.
+    """
 
     name: str
     tokens: int
     epochs: float | None = None
-
-    @property
-    def tokens_written(self) -> int:
-        return round(self.tokens * (self.epochs or 0.0))
+    tokens_written: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,7 @@ class PlannedMix:
     groups: list[PlannedGroup] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        groups = [asdict(group) | {"tokens_written": group.tokens_written} for group in self.groups]
-        return asdict(self) | {"groups": groups, "is_feasible": not self.reason}
+        return asdict(self) | {"is_feasible": not self.reason}
 
     def lines(self) -> list[str]:
         """Return the mix as lines: the total, then each group, those with the most tokens first."""
@@ -77,48 +81,115 @@ class PlannedMix:
         return lines
 
 
-def plan_mix(curation: Curation, settings: Mapping[str, Any]) -> PlannedMix | None:
-    """Return the mix of a curation; None if it mixes nothing. `settings`: of its run."""
+def plan_mix(curation: Curation, settings: Mapping[str, Any], may_load_models: bool = True) -> PlannedMix | None:
+    """Return what the step `mix` of a curation makes; None if it has none. `settings`: of its run."""
     position = next((i for i, step in enumerate(curation.steps) if isinstance(step, Mix)), None)
     if position is None:
         return None
     mix = curation.steps[position]
     assert isinstance(mix, Mix)
-    if not is_plain(curation.sources):
-        return PlannedMix(mix.name, 0.0, reason="sources have weights or numbers of documents of their own")
+    if not may_load_models and (model := _model(curation.steps[:position])):
+        return PlannedMix(mix.name, 0.0, reason=f"{model} uses a model; tamis plan runs it on a sample")
     files = curation.files()
-    total_bytes = shipped_table.decoded_bytes(files.paths, files.sizes)
     with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles():
         try:
-            paths, share = _sample(curation, folder, files.paths, total_bytes)
+            paths, share = _sample(curation, folder, files.paths, shipped_table.decoded_bytes(files.paths, files.sizes))
             before = [_scaled(step, share) for step in curation.steps[:position]]
-            counted = _tokens(curation, [*before, _plain(mix)], paths, folder, settings)
+            trial = Curation([*before, _plain(mix)], paths, **_of_trial(curation, folder))
+            result = _run(trial, settings)
         except TamisError as exc:
             return PlannedMix(mix.name, 0.0, reason=str(exc))
-    names, tokens = list(counted), [round(n / share) for n in counted.values()]
+    counted = result.deduplications[mix.name]["mix"]
+    names, tokens = [group["group"] for group in counted], [round(int(group["tokens"]) / share) for group in counted]
     rule = mix.workflow(os.curdir).rule
     try:
         epochs = epochs_of(rule, names, tokens)
     except UsageError as exc:
         groups = [PlannedGroup(name, n) for name, n in zip(names, tokens, strict=True)]
         return PlannedMix(mix.name, share, rule.target, str(exc).removeprefix("mix: "), groups)
-    groups = [PlannedGroup(name, n, round(e, 6)) for name, n, e in zip(names, tokens, epochs, strict=True)]
+    groups = [
+        PlannedGroup(name, n, round(e, 6), round(n * round(e, 6)))
+        for name, n, e in zip(names, tokens, epochs, strict=True)
+    ]
     return PlannedMix(mix.name, share, rule.target, groups=groups)
+
+
+def plan_sources(curation: Curation, settings: Mapping[str, Any], may_load_models: bool = True) -> PlannedMix | None:
+    """Return what weights and numbers of sources make; None if every document of theirs is written once."""
+    source_mix = curation.mix()
+    if source_mix is None:
+        return None
+    if not may_load_models and (model := _model(curation.steps)):
+        return PlannedMix(_SOURCES, 0.0, reason=f"{model} uses a model; tamis plan runs it on a sample")
+    files = curation.files()
+    bounds = list(pairwise([*source_mix.first_files, len(files.paths)]))
+    sizes = [shipped_table.decoded_bytes(files.paths[a:b], files.sizes[a:b]) for a, b in bounds]
+    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles():
+        try:
+            trials, shares = list(curation.sources), [1.0] * len(sizes)
+            if sum(sizes) > _SAMPLE_BYTES:
+                for k, (a, b) in enumerate(bounds):
+                    if a == b:  # all of its files are those of sources before it
+                        trials[k] = replace(trials[k], path=trials[0].path)
+                        continue
+                    part = _SAMPLE_BYTES * sizes[k] // sum(sizes)
+                    trials[k], shares[k] = _sampled_source(curation, k, folder, files.paths[a:b], sizes[k], part)
+            share = sum(s * size for s, size in zip(shares, sizes, strict=True)) / max(1, sum(sizes))
+            steps = [_scaled(step, share) for step in curation.steps if not isinstance(step, Tokenize)]
+            trial = Curation(steps, sources=trials, **_of_trial(curation, folder))
+            result = _run(trial, settings)
+        except TamisError as exc:
+            return PlannedMix(_SOURCES, 0.0, reason=str(exc))
+    assert result.run is not None
+    counts = tokens_by_source((book.metrics for book in result.run.ledger.stages), len(trials))
+    groups = [
+        PlannedGroup(source.path, round(left / s), round(written / left, 6) if left else 0.0, round(written / s))
+        for source, s, (left, written) in zip(curation.sources, shares, counts, strict=True)
+    ]
+    return PlannedMix(_SOURCES, share, groups=groups)
+
+
+def _model(steps: Sequence[Step]) -> str:
+    """Return the name of the first step that uses a model on a device, "" if none does."""
+    plain = (step for step in steps if isinstance(step, ProcessingStage))
+    return next((step.name for step in plain if step.resources.requires_gpu), "")
+
+
+def _sampled_source(
+    curation: Curation, number: int, folder: str, paths: list[str], n_bytes: int, sample_bytes: int
+) -> tuple[Source, float]:
+    """Return a source that has the beginnings of some of these files, and their share."""
+    source, target = curation.sources[number], os.path.join(folder, f"source-{number}")
+    os.mkdir(target)
+    share = _copy_heads(curation, target, paths, n_bytes, sample_bytes)[1]
+    most = source.max_documents
+    return replace(source, path=target, max_documents=None if most is None else max(1, round(most * share))), share
 
 
 def _sample(curation: Curation, folder: str, paths: list[str], total_bytes: int) -> tuple[list[str], float]:
     """Return files to try the steps on, and their share of the input."""
     if total_bytes <= _SAMPLE_BYTES:
         return list(paths), 1.0
-    os.mkdir(os.path.join(folder, "in"))
+    target = os.path.join(folder, "in")
+    os.mkdir(target)
+    return _copy_heads(curation, target, paths, total_bytes, _SAMPLE_BYTES)
+
+
+def _copy_heads(
+    curation: Curation, target: str, paths: list[str], total_bytes: int, sample_bytes: int
+) -> tuple[list[str], float]:
+    """Copy the beginnings of some files into a folder; return the copies and their share of all the files."""
     reader = Pipeline("sample", stages=[curation.source()])
-    copies = copy_heads(reader, spread(paths, _FILES), os.path.join(folder, "in"), _SAMPLE_BYTES)
+    copies = copy_heads(reader, spread(paths, _FILES), target, sample_bytes)
     n_bytes = sum(copied["n_bytes"] for copied in copies)
     return [copied["copy"] for copied in copies], min(1.0, n_bytes / max(1, total_bytes))
 
 
 def _scaled(step: Any, share: float) -> Any:
     """Return a step for a share of the documents: a limit in documents, tokens or bytes is as much smaller."""
+    if isinstance(step, Mix):
+        target = step.workflow(os.curdir).rule.target
+        return step if target is None else replace(step, target=max(1, round(target * share)))
     if not isinstance(step, KeepTop):
         return copy.deepcopy(step)
     limits = {name: getattr(step, name) for name in ("documents", "tokens", "bytes")}
@@ -131,13 +202,11 @@ def _plain(mix: Mix) -> Mix:
     return Mix(mix.by, epochs={"*": 1}, tokens_field=mix.tokens_field, text_field=mix.text_field, name=mix.name)
 
 
-def _tokens(
-    curation: Curation, steps: list[Any], paths: list[str], folder: str, settings: Mapping[str, Any]
-) -> dict[str, int]:
-    """Run steps and return the tokens of each group at the end of them."""
-    trial = Curation(steps, paths, os.path.join(folder, "out"), name=curation.name, file_type="jsonl", card=False)
+def _of_trial(curation: Curation, folder: str) -> dict[str, Any]:
+    """Return the options of a curation that is run only to count."""
+    return {"output_path": os.path.join(folder, "out"), "name": curation.name, "file_type": "jsonl", "card": False}
+
+
+def _run(trial: Curation, settings: Mapping[str, Any]) -> CurationResult:
     used = {name: settings[name] for name in ("memory", "workers") if settings.get(name) is not None}
-    result = trial.run(progress=False, count_caller=True, alerts="off", no_samples=True, **used)
-    last = trial.steps[-1]
-    assert isinstance(last, Deduplication)
-    return {group["group"]: int(group["tokens"]) for group in result.deduplications[last.name]["mix"]}
+    return trial.run(progress=False, count_caller=True, alerts="off", no_samples=True, **used)
