@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from tamis._lazy import np
+from tamis.backends.local import InProcessExecutor
 from tamis.cli.plan.mix import plan_mix
 from tamis.curation import Curation
-from tamis.curation.steps import Buckets, KeepTop, Mix
+from tamis.curation.steps import Buckets, ExactDuplicates, KeepTop, Mix
+from tamis.stages import vector_cache
 from tamis.stages.resources import Resources
-from tamis.stages.text.tokens.stages import CountTokens
+from tamis.stages.text.tokens.stages import CountTokens, Tokenize
+from tamis.tasks import DocumentBatch
 from tests.dedup.test_mix import mixed, read, tokens, write
 from tests.stages.text.tokens import small_tokenizers
 from tests.support import command
@@ -113,6 +117,54 @@ def test_a_large_input_is_planned_by_a_sample(tmp_path: Path, monkeypatch: pytes
     kept = sorted(documents, key=lambda d: -d["score"])[:1500]
     web = sum(tokens(d) for d in kept if d["topic"] == "web")
     assert sum(g.tokens for g in planned.groups if g.name == "web") == pytest.approx(web, rel=0.1)
+
+
+def test_a_tokenizer_is_called_once_per_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = write(tmp_path / "in")
+    small_tokenizers.save(tmp_path / "tok")
+    n_counted: list[int] = []
+    encode = Tokenize.encode
+
+    def counted(self: Tokenize, task: DocumentBatch) -> Any:
+        n_counted.append(task.num_items)
+        return encode(self, task)
+
+    monkeypatch.setattr(Tokenize, "encode", counted)
+    monkeypatch.setattr(vector_cache, "_SPARE_BYTES", 0)
+    outputs = []
+    for name, speed in (("kept", 1e15), ("again", 1)):  # with a disk that slow nothing is worth keeping
+        monkeypatch.setattr(vector_cache, "_DISK_SPEED", speed)
+        n_counted.clear()
+        steps: list[Any] = [CountTokens(str(tmp_path / "tok")), Buckets("score", 4, weight="tokens"), ExactDuplicates()]
+        curation = Curation([*steps, KeepTop("score", tokens=50_000)], str(tmp_path / "in"), str(tmp_path / name))
+        curation.run(InProcessExecutor(), memory="1GB", blocksize="100kB", progress=False)
+        assert len(n_counted) > 3
+        assert (sum(n_counted) == len(documents)) == (name == "kept")
+        outputs.append(read(tmp_path / name))
+        assert not (run_dir_path(tmp_path / name) / "curation").exists()
+    assert outputs[0] == outputs[1]
+
+
+def test_counts_are_kept_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts are stored as 32-bit floats, which have 24 bits of a number."""
+    large = [0, 1, (1 << 24) - 1, 1 << 24, (1 << 24) + 1, (1 << 40) + 12345]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": "a" * i, "score": i}) + "\n" for i in range(6)))
+    small_tokenizers.save(tmp_path / "tok")
+    calls = []
+
+    def counts(_: CountTokens, task: DocumentBatch) -> Any:
+        calls.append(task.num_items)
+        return np.array([large[len(text)] for text in task.texts("text").to_pylist()])
+
+    monkeypatch.setattr(CountTokens, "_counts", counts)
+    monkeypatch.setattr(vector_cache, "_DISK_SPEED", 1e15)
+    monkeypatch.setattr(vector_cache, "_SPARE_BYTES", 0)
+    steps: list[Any] = [CountTokens(str(tmp_path / "tok")), Buckets("score", 2)]
+    Curation(steps, str(tmp_path / "in.jsonl"), str(tmp_path / "out"), card=False).run(
+        InProcessExecutor(), memory="1GB", progress=False
+    )
+    assert [d["n_tokens"] for d in read(tmp_path / "out")] == large
+    assert calls == [6]
 
 
 def test_tokens_of_a_tokenizer_count_everywhere(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Vectors that a model computed in one pass of a workflow, stored for later passes by the position of their document.
+"""Vectors that a stage computed in one pass of a workflow, stored for later passes by the position of their document.
 
 Workers write while they compute: a unit that is retried writes the same rows again, which changes nothing. A file is
 named by the positions of its first and last row, so that a reader opens only those it needs.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tamis import files
 from tamis._lazy import np
 from tamis.stages.text.io.reader.ids import ids_of
 from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
 
 _DISK_SPEED = 100_000_000  # bytes per second of a slow disk
 _SPARE_BYTES = 2_000_000_000  # of the disk, for the output and other processes
@@ -44,15 +47,21 @@ class VectorCache:
 
     def store(self, batch: DocumentBatch, vectors: Mapping[int, Any]) -> None:
         """Store vectors by their row in the batch, except for documents of unknown position."""
-        keys = _position_keys(batch)
-        rows = [i for i in sorted(vectors, key=lambda i: int(keys[i])) if keys[i] >= 0]
-        if not rows:
+        if vectors:
+            self.store_rows(batch, np.array(list(vectors), np.int64), np.stack(list(vectors.values())))
+
+    def store_rows(self, batch: DocumentBatch, rows: Array, vectors: Array) -> None:
+        """Store the vectors of these rows of a batch, except for documents of unknown position."""
+        keys = _position_keys(batch)[rows]
+        order = np.argsort(keys, kind="stable")
+        order = order[keys[order] >= 0]
+        if not len(order):
             return
-        values = np.stack([vectors[i] for i in rows]).astype(np.float32)
-        table = np.empty((len(rows), values.shape[1] + 2), np.float32)
-        table[:, :2] = np.ascontiguousarray(keys[rows]).view(np.float32).reshape(-1, 2)
-        table[:, 2:] = values
-        first, last = int(keys[rows[0]]), int(keys[rows[-1]])
+        keys = keys[order]
+        table = np.empty((len(order), vectors.shape[1] + 2), np.float32)
+        table[:, :2] = keys.view(np.float32).reshape(-1, 2)
+        table[:, 2:] = vectors[order]
+        first, last = int(keys[0]), int(keys[-1])
         part = files.unguessable(self.folder, ".new-")
         with files.create(part) as out:
             np.save(out, table, allow_pickle=False)
@@ -61,17 +70,30 @@ class VectorCache:
 
     def load(self, batch: DocumentBatch) -> list[Any]:
         """Return the vector of each row, or None if it is not stored."""
+        vectors: list[Any] = [None] * batch.num_items
+        for rows, values in self._stored(batch):
+            for i, vector in zip(rows.tolist(), values, strict=True):
+                vectors[i] = vector
+        return vectors
+
+    def load_rows(self, batch: DocumentBatch, n_values: int) -> tuple[Array, Array]:
+        """Return which rows of a batch are stored, and the vectors of all rows; those of others are zeros."""
+        is_stored, vectors = np.zeros(batch.num_items, bool), np.zeros((batch.num_items, n_values), np.float32)
+        for rows, values in self._stored(batch):
+            is_stored[rows], vectors[rows] = True, values
+        return is_stored, vectors
+
+    def _stored(self, batch: DocumentBatch) -> Iterator[tuple[Array, Array]]:
+        """Yield rows of a batch and their vectors, by file."""
         keys = _position_keys(batch)
-        vectors: list[Any] = [None] * len(keys)
         if not len(keys):
-            return vectors
+            return
         for name in self._names(int(keys.min()), int(keys.max())):
             table = np.load(os.path.join(self.folder, name), allow_pickle=False)
             stored = np.ascontiguousarray(table[:, :2]).view(np.int64).reshape(-1)
             indices = np.minimum(np.searchsorted(stored, keys), len(stored) - 1)
-            for i in np.flatnonzero(stored[indices] == keys).tolist():
-                vectors[i] = table[indices[i], 2:]
-        return vectors
+            rows = np.flatnonzero(stored[indices] == keys)
+            yield rows, table[indices[rows], 2:]
 
     def _names(self, low: int, high: int) -> list[str]:
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
@@ -80,7 +102,7 @@ class VectorCache:
         return []
 
 
-def _position_keys(batch: DocumentBatch) -> np.ndarray[Any, Any]:
+def _position_keys(batch: DocumentBatch) -> Array:
     """Return positions as single numbers, -1 if unknown."""
     files_, offsets = batch.places()
     return np.where(files_ < 0, -1, ids_of(files_, offsets))

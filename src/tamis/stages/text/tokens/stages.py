@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import TamisError, UsageError
@@ -15,7 +17,11 @@ from tamis.stages.text.io.writer.files import MODES, output_path
 from tamis.stages.text.tokens.options import NO_END, TokenOptions
 from tamis.stages.text.tokens.tokenizer import CorpusTokenizer, TokenLists, load, tokenizer_path, with_ends
 from tamis.stages.traits import StageTraits
+from tamis.stages.vector_cache import VectorCache, is_worth_storing
 from tamis.tasks import DocumentBatch, FileGroupTask
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
 
 IDS, IDENTITY = "input_ids", "tamis_identity"
 SPLIT_SEED = 0x73706C6974
@@ -23,6 +29,8 @@ SPLIT_SEED = 0x73706C6974
 COUNTED_FIELDS = ("language", "source", "quality_bucket")
 _LEAST_PER_BYTE = 6  # of a tokenizer.json while it is read
 _MAX_VALUES, _MAX_CHARS = 100, 60
+_HALF = 1 << 24  # a count is stored as two numbers below this one, which are exact as 32-bit floats
+_KEPT_BYTES = 16  # of a count and the position of its document
 
 
 @dataclass(repr=False)
@@ -148,7 +156,7 @@ class CountTokens(ProcessingStage[DocumentBatch, DocumentBatch]):
     `tokenizer`: a folder with tokenizer.json, or a .tiktoken file. A document without text has none.
     """
 
-    traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True, keeps_results=True)
     kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
 
     tokenizer: str
@@ -160,6 +168,7 @@ class CountTokens(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         self._tokenize = Tokenize(self.tokenizer, self.text_field, NO_END)
+        self._kept_in: str | None = None
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         self._tokenize.setup()
@@ -173,10 +182,32 @@ class CountTokens(ProcessingStage[DocumentBatch, DocumentBatch]):
     def model_files(self) -> str:
         return self._tokenize.model_files()
 
+    def keep_between_passes(self, folder: str) -> None:
+        self._kept_in = folder
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        lengths = np.diff(self._tokenize.encode(task).offsets)
-        self._log_metrics({"tokens": float(lengths.sum())})
-        return task.with_column(self.count_field, pa.array(lengths))
+        counts = self._counts(task) if self._kept_in is None else self._known_counts(task, self._kept_in)
+        self._log_metrics({"tokens": float(counts.sum())})
+        return task.with_column(self.count_field, pa.array(counts))
+
+    def _counts(self, task: DocumentBatch) -> Array:
+        counts: Array = np.diff(self._tokenize.encode(task).offsets)
+        return counts
+
+    def _known_counts(self, task: DocumentBatch, folder: str) -> Array:
+        """Return the counts of a batch, those of an earlier pass where it stored them."""
+        cache = VectorCache(folder)
+        is_known, halves = cache.load_rows(task, 2)
+        counts: Array = (halves.astype(np.int64) * (_HALF, 1)).sum(axis=1)
+        missing = np.flatnonzero(~is_known)
+        if not len(missing):
+            return counts
+        began_s = time.perf_counter()
+        counts[missing] = self._counts(task.take(missing))
+        seconds = time.perf_counter() - began_s
+        if is_worth_storing(seconds, _KEPT_BYTES * len(missing), shutil.disk_usage(folder).free):
+            cache.store_rows(task, missing, np.stack(np.divmod(counts[missing], _HALF), axis=1))
+        return counts
 
 
 @dataclass(repr=False)
