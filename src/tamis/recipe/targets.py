@@ -75,6 +75,10 @@ class Targets:
         target = parameters.pop(TARGET, None)
         if target is None:
             return {key: self.build(item) for key, item in parameters.items()}
+        return self._build_target(target, parameters, at)
+
+    def _build_target(self, target: Located, parameters: dict[str, Located], at: Located) -> object:
+        """Build the object of a `_target_` mapping at `at` from its other keys."""
         target_class = self._resolve(target)
         name = self._name(target)
         for key in _FOREIGN_KEYS:

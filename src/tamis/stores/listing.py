@@ -161,14 +161,9 @@ def _search(
         if item.key.endswith("/"):
             continue  # a placeholder that some tools make for a folder
         folders = item.key[base:].split("/")
+        outputs |= _outputs_shown_by(folders, root)
         if RUN_DIRECTORY in folders:
-            at = folders.index(RUN_DIRECTORY)
-            if at:
-                outputs.add("/".join(([root] if root else []) + folders[:at]))
             continue
-        if folders[-1] in LOCKS and len(folders) > 1 and folders[-2].endswith(RUN_SUFFIX):
-            run_dir = item.key.rpartition("/")[0]  # of an output that was copied here
-            outputs |= {run_dir, run_dir.removesuffix(RUN_SUFFIX)}
         if pattern is not None and not pattern.fullmatch(item.key):
             continue
         if any(part.startswith((".", "_")) for part in folders):
@@ -180,6 +175,22 @@ def _search(
     _sort_out(candidates, listing, url_of, own, outputs)
     listing.files.sort()
     return listing
+
+
+def _outputs_shown_by(folders: list[str], root: str) -> set[str]:
+    """Return the folders below `root` that an object, named by its parts, shows to belong to a run.
+
+    >>> sorted(_outputs_shown_by(["out", "_tamis", "lock"], "in")), _outputs_shown_by(["a.jsonl"], "in")
+    (['in/out'], set())
+    """
+    above = [root] if root else []
+    if RUN_DIRECTORY in folders:
+        at = folders.index(RUN_DIRECTORY)
+        return {"/".join(above + folders[:at])} if at else set()
+    if folders[-1] in LOCKS and len(folders) > 1 and folders[-2].endswith(RUN_SUFFIX):
+        run_dir = "/".join(above + folders[:-1])  # of an output that was copied here
+        return {run_dir, run_dir.removesuffix(RUN_SUFFIX)}
+    return set()
 
 
 def _sort_out(

@@ -97,7 +97,7 @@ def span_packets(source: Any, stream: Any, audio: Any, start_s: float, end_s: fl
     is_through = dict.fromkeys((s.index for s in streams), False)
     has_begun = False
     for packet in source.demux(*streams):
-        if packet.size == 0 or (packet.dts is None and packet.pts is None):
+        if not _has_data_and_time(packet):
             continue
         if packet.stream_index == stream.index:
             if packet.dts is not None and packet.dts >= end:
@@ -113,6 +113,10 @@ def span_packets(source: Any, stream: Any, audio: Any, start_s: float, end_s: fl
                 yield packet
         if all(is_through.values()):
             return
+
+
+def _has_data_and_time(packet: Any) -> bool:
+    return packet.size > 0 and (packet.dts is not None or packet.pts is not None)
 
 
 def move(packet: Any, zero: int) -> None:

@@ -66,12 +66,7 @@ def find_inputs(
     if initial_tasks is not None and source is not None:
         raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
     if source is not None:
-        files = files_of(source, output, scratch)
-        if job.takes_all_files:
-            return Inputs(files, kinds_of(files, job), None, max(1, len(files)))
-        together = source.files_per_partition and source.files_per_partition * job.tasks_together
-        apart = 0 if block or not source.files_apart else job.tasks_together
-        return Inputs(files, kinds_of(files, job), block or source.block_bytes, together, apart)
+        return _from_source(job, source, files_of(source, output, scratch), block)
     if initial_tasks is None:
         if job.reader is not None:
             raise PipelineError(
@@ -82,6 +77,15 @@ def find_inputs(
     if job.stages and job.stages[0].traits.lists_work and all(type(task) is EmptyTask for task in initial_tasks):
         return _own_tasks(job, _listed(job, initial_tasks), block)
     return _from_tasks(job, list(initial_tasks), block, keep)
+
+
+def _from_source(job: Job, source: FilePartitioningStage, files: FileList, block: int | None) -> Inputs:
+    """Return the files of a source, to be cut as the job and the source say, or into blocks of `block` bytes."""
+    if job.takes_all_files:
+        return Inputs(files, kinds_of(files, job), None, max(1, len(files)))
+    together = source.files_per_partition and source.files_per_partition * job.tasks_together
+    apart = 0 if block or not source.files_apart else job.tasks_together
+    return Inputs(files, kinds_of(files, job), block or source.block_bytes, together, apart)
 
 
 def files_of(source: FilePartitioningStage, output: str | None, scratch: str | None = None) -> FileList:

@@ -383,11 +383,7 @@ class UnitRunner:
         reader = self.job.reader
         contents = read_pieces(unit.pieces, self.job.keys(), self._read_options(unit, send), describe=unit.describe)
         contents.batches = [self._with_folder_values(batch, unit) for batch in contents.batches]
-        try:
-            of_folders = self._folders.names if self._folders is not None else ()
-            self._fields.check(contents.batches, self.config.inputs, of_folders)
-        except PipelineError as exc:
-            raise MissingField(str(exc)) from exc
+        self._check_fields(contents.batches)
         ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes
         contents.batches = self._account_input(contents, unit, ledger, quarantine)
         for batch in contents.batches:
@@ -401,6 +397,14 @@ class UnitRunner:
             for batch in contents.batches:
                 _name_sources(batch, unit, self._dataset)
         return contents
+
+    def _check_fields(self, batches: list[DocumentBatch]) -> None:
+        """Raise MissingField if documents lack a field that the job needs."""
+        try:
+            of_folders = self._folders.names if self._folders is not None else ()
+            self._fields.check(batches, self.config.inputs, of_folders)
+        except PipelineError as exc:
+            raise MissingField(str(exc)) from exc
 
     @cached_property
     def _folders(self) -> Folders | None:

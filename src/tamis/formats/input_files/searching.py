@@ -112,13 +112,19 @@ class Search:
             if os.path.islink(folder):
                 self._skipped.add(skipped.SEEN_FOLDER, folder)
             return None
-        if not is_root and (is_run_dir(folder) or os.path.abspath(folder) in self._own_run_dirs):
-            return None
-        if not is_root and (has_run(folder) or any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries)):
-            self._skipped.add(skipped.OTHER_OUTPUT, folder)
+        if not is_root and self._belongs_to_a_run(folder, entries):
             return None
         self._visited.add((info.st_dev, info.st_ino))
         return entries
+
+    def _belongs_to_a_run(self, folder: str, entries: list[os.DirEntry[str]]) -> bool:
+        """Return True if a folder is a run directory, or the output of another run, which is noted as skipped."""
+        if is_run_dir(folder) or os.path.abspath(folder) in self._own_run_dirs:
+            return True
+        is_output = has_run(folder) or any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries)
+        if is_output:
+            self._skipped.add(skipped.OTHER_OUTPUT, folder)
+        return is_output
 
     def _is_left_out(self, folder: str) -> bool:
         if not self.is_output(folder):

@@ -273,6 +273,15 @@ def gram_bytes(length: int) -> int:
     return max(1, length // 2)
 
 
+def _check_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    """Raise ValueError for a text that is outside the data, or too long for the kernel."""
+    sizes = ends - starts
+    if sizes.size and (int(sizes.min()) < 0 or int(starts.min()) < 0 or int(ends.max()) > data.size):
+        raise ValueError(f"select: a text is outside the {data.size} bytes given")
+    if sizes.size and int(sizes.max()) >= 1 << 32:
+        raise ValueError("select: texts of 4 GiB and more are not supported")
+
+
 def select(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], length: int, k: int | None = None
 ) -> Selections:
@@ -280,11 +289,8 @@ def select(
     k = gram_bytes(length) if k is None else k
     if not MIN_LENGTH <= length <= MAX_LENGTH or not 1 <= k <= length:
         raise ValueError(f"select: expected 1 <= k <= length and {MIN_LENGTH} <= length <= {MAX_LENGTH}")
+    _check_spans(data, starts, ends)
     sizes = ends - starts
-    if sizes.size and (int(sizes.min()) < 0 or int(starts.min()) < 0 or int(ends.max()) > data.size):
-        raise ValueError(f"select: a text is outside the {data.size} bytes given")
-    if sizes.size and int(sizes.max()) >= 1 << 32:
-        raise ValueError("select: texts of 4 GiB and more are not supported")
     w = length - k + 1
     n_windows = int(np.maximum(sizes - length + 1, 0).sum())
     capacity = min(n_windows, n_windows * 3 // w + 64)

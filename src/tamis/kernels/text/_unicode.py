@@ -70,6 +70,7 @@ _LISTS = (
     (ANGLE, "⟨⟩"),
     (ELLIPSIS, "…"),
 )
+_WORD, _SPACE = re.compile(r"\w"), re.compile(r"\s")
 
 
 def build() -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
@@ -77,29 +78,33 @@ def build() -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
     page_of = np.zeros(0x1100, np.uint8)
     numbers: dict[bytes, int] = {bytes(512): 0}
     everything = np.arange(0x110000, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    word, space = re.compile(r"\w"), re.compile(r"\s")
     listed = {ord(point) >> 8 for _, points in _LISTS for point in points}
     for page in range(0x1100):
-        chars = everything[page << 8 : (page + 1) << 8]
-        letters, words = chars.isalpha(), word.search(chars) is not None
-        # Most pages hold nothing that counts, or only uncased letters; those are not asked character by character.
-        cased = chars.isupper() or chars.islower() or chars.swapcase() != chars or (words and not letters)
-        flags = np.zeros(256, np.uint16)
-        if space.search(chars):
-            _mark(flags, SPACE, [c.isspace() for c in chars])
-        for flag, method in _LETTERS if words else ():
-            _mark(flags, flag, letters or [method(c) for c in chars])
-        for flag, method in _NUMBERS if words else ():
-            found = [method(c) for c in chars]
-            _mark(flags, flag, found)
-            if True not in found:
-                break
-        for flag, method in _CASES if cased else ():
-            _mark(flags, flag, [method(c) for c in chars])
+        flags = _flags_of_methods(everything[page << 8 : (page + 1) << 8])
         for flag, points in _LISTS if page in listed else ():
             flags[[ord(point) & 255 for point in points if ord(point) >> 8 == page]] |= np.uint16(flag)
         page_of[page] = numbers.setdefault(flags.tobytes(), len(numbers))
     return page_of, np.frombuffer(b"".join(numbers), np.uint16)
+
+
+def _flags_of_methods(chars: str) -> NDArray[np.uint16]:
+    """Return the flags that methods of str give to the 256 characters of a page."""
+    letters, words = chars.isalpha(), _WORD.search(chars) is not None
+    # Most pages hold nothing that counts, or only uncased letters; those are not asked character by character.
+    cased = chars.isupper() or chars.islower() or chars.swapcase() != chars or (words and not letters)
+    flags = np.zeros(256, np.uint16)
+    if _SPACE.search(chars):
+        _mark(flags, SPACE, [c.isspace() for c in chars])
+    for flag, method in _LETTERS if words else ():
+        _mark(flags, flag, letters or [method(c) for c in chars])
+    for flag, method in _NUMBERS if words else ():
+        found = [method(c) for c in chars]
+        _mark(flags, flag, found)
+        if True not in found:
+            break
+    for flag, method in _CASES if cased else ():
+        _mark(flags, flag, [method(c) for c in chars])
+    return flags
 
 
 def _mark(flags: NDArray[np.uint16], flag: int, found: bool | list[bool]) -> None:

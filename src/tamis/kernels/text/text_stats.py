@@ -131,14 +131,12 @@ def statistics(
     passes = [pass_ for pass_ in PASSES.values() if needed & pass_.counts.keys()]
     columns: dict[str, Numbers] = {}
     if "is_null" in requested:
-        null = np.zeros(parts.n_rows, np.int64) if parts.validity is None else (~parts.validity).astype(np.int64)
-        columns["is_null"] = null if rows is None else null[rows]
+        columns["is_null"] = _nulls(parts, rows)
     if "bytes" in requested:
         columns["bytes"] = ends - starts
     counts: dict[str, NDArray[np.int64]] = {}
     if grams or needed & char_counts.COUNTS.keys() or any(pass_.needs_newlines for pass_ in passes):
-        sufficient = {*FOR_PASSES, *(needed & char_counts.COUNTS.keys())}
-        if known and sufficient <= known.keys():
+        if known and {*FOR_PASSES, *(needed & char_counts.COUNTS.keys())} <= known.keys():
             counts = dict(known)
         else:
             counts = char_counts.char_counts(parts.data, starts, ends)
@@ -153,6 +151,12 @@ def statistics(
         minuend, subtrahend, _ = _DIFFERENCES[name]
         columns[name] = columns[minuend] - columns[subtrahend]
     return {name: columns[name] for name in names}
+
+
+def _nulls(parts: StringBuffers, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return 1 for each document that is null, 0 for the others; of `rows` if given."""
+    nulls = np.zeros(parts.n_rows, np.int64) if parts.validity is None else (~parts.validity).astype(np.int64)
+    return nulls if rows is None else nulls[rows]
 
 
 def _words(

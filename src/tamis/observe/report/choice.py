@@ -62,16 +62,7 @@ def _buckets(name: str, about: Any, written: Mapping[str, float]) -> str:
     groups = about.get("groups") if isinstance(about, dict) else None
     if not isinstance(groups, list) or not all(isinstance(g, dict) for g in groups):
         return ""
-    counts = _summed([g.get("n_documents") for g in groups])
-    weights = _summed([g.get("weight") for g in groups])
-    total, weight = sum(weights) or 1.0, str(about.get("weight"))
-    edges = _numbers(groups[0].get("edges")) if len(groups) == 1 else []
-    ends = [None, *edges, None] if len(edges) == len(counts) - 1 else [None] * (len(counts) + 1)
-    rows = []
-    for i, (n, w) in enumerate(list(zip(counts, weights, strict=False))[:_MAX_ROWS]):
-        kept = written.get(str(i))
-        cells = [str(i), _range(ends[i], ends[i + 1]), _n(n), _n(w), f"{w / total:.2%}"]
-        rows.append([*cells, _n(kept or 0.0) if written else ""])
+    weight = str(about.get("weight"))
     scores = ", ".join(text(s, 100) for s in about.get("scores") or () if isinstance(s, str))
     what = text(weight, 20)
     head = f"<h3>{text(name.removesuffix(_BUCKETS).rstrip('-') or 'buckets', 100)}</h3>"
@@ -80,7 +71,21 @@ def _buckets(name: str, about: Any, written: Mapping[str, float]) -> str:
         f'<p class="dim">Buckets of about equal {what} by {scores}, as far as equal scores allow; '
         f"{_n(number(about.get('n_without_score')))} documents have no score.</p>"
     )
-    return head + table(columns, rows, range(2, 6)) + note + _edges_of(groups)
+    return head + table(columns, _bucket_rows(groups, written), range(2, 6)) + note + _edges_of(groups)
+
+
+def _bucket_rows(groups: Sequence[Mapping[str, Any]], written: Mapping[str, float]) -> list[list[str]]:
+    """Return a row for each bucket, summed over the groups; scores are shown where there is one group alone."""
+    counts = _summed([g.get("n_documents") for g in groups])
+    weights = _summed([g.get("weight") for g in groups])
+    total = sum(weights) or 1.0
+    edges = _numbers(groups[0].get("edges")) if len(groups) == 1 else []
+    ends = [None, *edges, None] if len(edges) == len(counts) - 1 else [None] * (len(counts) + 1)
+    rows = []
+    for i, (n, w) in enumerate(list(zip(counts, weights, strict=False))[:_MAX_ROWS]):
+        n_written = _n(written.get(str(i), 0.0)) if written else ""
+        rows.append([str(i), _range(ends[i], ends[i + 1]), _n(n), _n(w), f"{w / total:.2%}", n_written])
+    return rows
 
 
 def _edges_of(groups: Sequence[Mapping[str, Any]]) -> str:

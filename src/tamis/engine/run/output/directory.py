@@ -39,6 +39,7 @@ from tamis.engine.schema import (
     CommittedFile,
     FileKind,
     Manifest,
+    ReplaceRecord,
     RunPlan,
     SamplingSteps,
     read_fields,
@@ -98,6 +99,15 @@ class Past:
         for covered in record.covered:
             coverage.add(*covered)
         self.n_files += sum(file.kind in (FileKind.OUTPUT, FileKind.LISTED) for file in record.files)
+
+    def replace(self, record: ReplaceRecord, contents: dict[str, int]) -> None:
+        """Replace committed files by others; `contents`: the sums of those whose schema is known, by name."""
+        self.n_files += len(record.files) - len(record.old)
+        before = [contents.pop(name, 0) for name in record.old]
+        if record.content is not None or any(file.schema is not None for file in record.files):
+            # Their records may have another form, or fewer fields.
+            after = sum(file.content_sum for file in record.files)
+            self.ledger.content.add(0, after - (int(record.content, 16) if record.content else sum(before)))
 
 
 class RunDir(files.Closing):
@@ -348,19 +358,13 @@ class RunDir(files.Closing):
                 past.add(record, plain_size, histograms)
             else:
                 replaced |= {self.own_name(name) for name in record.old}
-                past.n_files += len(record.files) - len(record.old)
-                before = [contents.pop(name, 0) for name in record.old]
-                if record.content is not None or any(file.schema is not None for file in record.files):
-                    # Their records may have another form, or fewer fields.
-                    after = sum(file.content_sum for file in record.files)
-                    past.ledger.content.add(0, after - (int(record.content, 16) if record.content else sum(before)))
-            for file in record.files:
-                if file.is_output:
-                    self.own_name(file.name)
-                    if file.schema is not None:
-                        contents[file.name] = file.content_sum
-                    if difference := self._difference(file):
-                        differences[file.name] = difference
+                past.replace(record, contents)
+            for file in (f for f in record.files if f.is_output):
+                self.own_name(file.name)
+                if file.schema is not None:
+                    contents[file.name] = file.content_sum
+                if difference := self._difference(file):
+                    differences[file.name] = difference
         for name in replaced:
             differences.pop(name, None)
             files.remove(os.path.join(self.output, name))

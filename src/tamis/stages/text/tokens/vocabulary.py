@@ -190,13 +190,18 @@ def _pre_tokenizer(part: Any) -> tuple[Pattern, bool]:
         return DIGITS_AND_GPT2, False
     if first.get("type") != "Split" or own_pattern:
         raise NotUnderstood(f"its pre-tokenizer has the steps {[one.get('type') for one in steps]}")
-    how = first.get("behavior"), bool(first.get("invert"))
+    return _split_pattern(first), False
+
+
+def _split_pattern(step: dict[str, Any]) -> Pattern:
+    """Return the published pattern by which a Split step cuts texts into words."""
+    how = step.get("behavior"), bool(step.get("invert"))
     if how not in (("Isolated", False), ("Removed", True)):
         raise NotUnderstood(f"its pre-tokenizer splits by {how[0]!r}, invert={how[1]}")
-    expression = _mapping(first.get("pattern"), "the pattern of its pre-tokenizer").get("Regex")
+    expression = _mapping(step.get("pattern"), "the pattern of its pre-tokenizer").get("Regex")
     if not isinstance(expression, str) or expression not in PATTERNS:
         raise NotUnderstood(f"its regular expression is none of the published ones: {str(expression)[:80]!r}")
-    return PATTERNS[expression], False
+    return PATTERNS[expression]
 
 
 def _normalizer_steps(part: Any) -> list[dict[str, Any]]:
@@ -213,13 +218,7 @@ def _blanks(steps: list[dict[str, Any]], pre_tokenizer: Any) -> tuple[Prefix, bo
     before = _mapping(pre_tokenizer or {}, "its pre-tokenizer")
     kind, pattern = before.get("type"), before.get("pattern")
     if not steps:
-        if kind != "Metaspace":
-            raise NotUnderstood(f"its model has byte_fallback, and its pre-tokenizer is {kind!r}, not 'Metaspace'")
-        schemes = {"always": Prefix.MISSING, "first": Prefix.FIRST, "never": Prefix.NONE}
-        scheme = before.get("prepend_scheme", "always" if before.get("add_prefix_space", True) else "never")
-        if before.get("replacement") != BLANK or scheme not in schemes:
-            raise NotUnderstood(f"its pre-tokenizer replaces spaces by {before.get('replacement')!r}, {scheme!r}")
-        return schemes[scheme], bool(before.get("split", True))
+        return _metaspace(before)
     replaces = {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}
     prepends = {"type": "Prepend", "prepend": BLANK}
     if replaces not in steps or any(step not in (replaces, prepends) for step in steps) or steps.count(prepends) > 1:
@@ -227,6 +226,19 @@ def _blanks(steps: list[dict[str, Any]], pre_tokenizer: Any) -> tuple[Prefix, bo
     if kind is not None and not (kind == "Split" and pattern == {"String": " "}):  # there is no space any more
         raise NotUnderstood(f"its model has byte_fallback, and its pre-tokenizer is {kind!r}")
     return (Prefix.ALWAYS if prepends in steps else Prefix.NONE), False
+
+
+def _metaspace(pre_tokenizer: dict[str, Any]) -> tuple[Prefix, bool]:
+    """Return what `_blanks` does, for texts whose blanks come from the pre-tokenizer alone."""
+    kind = pre_tokenizer.get("type")
+    if kind != "Metaspace":
+        raise NotUnderstood(f"its model has byte_fallback, and its pre-tokenizer is {kind!r}, not 'Metaspace'")
+    schemes = {"always": Prefix.MISSING, "first": Prefix.FIRST, "never": Prefix.NONE}
+    scheme = pre_tokenizer.get("prepend_scheme", "always" if pre_tokenizer.get("add_prefix_space", True) else "never")
+    replacement = pre_tokenizer.get("replacement")
+    if replacement != BLANK or scheme not in schemes:
+        raise NotUnderstood(f"its pre-tokenizer replaces spaces by {replacement!r}, {scheme!r}")
+    return schemes[scheme], bool(pre_tokenizer.get("split", True))
 
 
 def _spelled_with_blanks(contents: dict[str, int]) -> dict[str, int]:
