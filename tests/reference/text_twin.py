@@ -1,4 +1,4 @@
-"""The slow twin of kernels/text_stats.py in plain Python: the specification of every statistic."""
+"""The slow twin of kernels/text/ in plain Python: the specification of every statistic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pieces of files and units of work, and how they are cut: plain data, shared by supervisor, workers and commit log.
 
 A piece is a range of one file in that file's own coordinate: bytes of a plain file, decoded bytes of a compressed
-stream, rows of a Parquet file. A unit is what one worker does at a time: some pieces, taken through one segment of
-stages.
+stream, rows of a file (Parquet, Arrow). A unit is what one worker does at a time: some pieces, taken through one
+segment of stages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 TO_END = 1 << 62
 """`end` of a piece that goes to the end of its file, wherever that is."""
 MIN_ROWS_BYTES = 1 << 20
-"""Rows of a Parquet file are not cut into partitions smaller than this, however small blocks are: opening the file
+"""A file of rows is not cut into partitions smaller than this, however small blocks are: opening the file
 costs more.
 """
 
@@ -21,9 +21,9 @@ costs more.
 class PieceKind(StrEnum):
     BYTES = "bytes"  # a range of a plain JSONL file
     STREAM = "stream"  # a compressed JSONL file, decoded from its start by the worker itself
-    ROWS = "rows"  # a range of rows of a Parquet file
+    ROWS = "rows"  # a range of rows of a file
     BLOCK = "block"  # decoded bytes of a stream, in a scratch file that a feeder wrote
-    ROW_BLOCK = "row_block"  # rows of a Parquet file, in a scratch file that a feeder wrote
+    ROW_BLOCK = "row_block"  # rows of a file, in a scratch file that a feeder wrote
     FILES = "files"  # whole files, for a reader that a user wrote
     START = "start"  # nothing: for a source stage that a user wrote
 

@@ -28,9 +28,9 @@ VERSION = 1
 
 
 class Experience:
-    """By the key of its profile.
+    """What is known of one pipeline: its profile, its earlier runs and the forecast made of them.
 
-    `kind`: which source. `prediction`: of the current run, as prediction.json holds it.
+    `key`: of its profile. `kind`: which source. `prediction`: of the current run, as prediction.json holds it.
     """
 
     def __init__(self, key: str) -> None:

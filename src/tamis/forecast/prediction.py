@@ -162,7 +162,7 @@ class Conditions:
 
     budget_bytes: int
     n_workers: int
-    fixed_bytes: int  # supervisor and forking server
+    fixed_bytes: int  # all but workers: caller, server, libraries; of a deduplication its planned peak
     worker_bytes: int  # each worker, before it does anything
     cap_bytes: int  # what a worker may use beyond that
     input_bytes: int  # as stored
@@ -219,7 +219,7 @@ class Reaches(Protocol):
 class Forecast:
     n_runs: int
     kind: str  # what it came from: table, probe or profile
-    centres: dict[str, list[float]]  # figure -> [centre, spread], before ranges.py widened them
+    centres: dict[str, list[float]]  # figure -> [centre, spread], before ranges.py widens them
     peak_bytes: Interval
     scratch_bytes: Interval
     output_bytes: Interval
@@ -322,9 +322,9 @@ def predict(
         most = bound + conditions.cap_bytes if conditions.handover_bytes else 0.0
         interval = intervals.around("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
         scratch = Interval(*(min(end, most) for end in (interval.low, interval.expected, interval.high)))
-    widened = {figure: intervals.centres[figure] for figure in ("peak_bytes", "seconds")}
+    centres = {figure: intervals.centres[figure] for figure in ("peak_bytes", "seconds")}
     n_partitions = max(1, math.ceil(decoded / block))
-    return Forecast(len(past), kind, widened, peak, scratch, output, seconds, cpu * decoded, block, n_partitions)
+    return Forecast(len(past), kind, centres, peak, scratch, output, seconds, cpu * decoded, block, n_partitions)
 
 
 def partition_line(
@@ -332,7 +332,8 @@ def partition_line(
 ) -> LinearModel:
     """Return the line of what one partition takes by its size.
 
-    Not the models' own line, which is for reserving: it errs on the safe side.
+    With earlier runs it is fitted to their largest partitions; without, it is the line of the models, less the safety
+    factor of what they reserve. Where nothing has been measured it is `_USUAL`.
     """
     points = [Point(m.largest_bytes, m.largest_peak, w) for m, w in zip(past, weights, strict=True) if m.largest_bytes]
     fitted = [m for m in models if m.n_samples]
@@ -348,7 +349,7 @@ def time_line(past: Sequence[RunMeasurement], weights: Sequence[float], table: L
     worth = sum(w for _, w in rates)
     slope = sum(r * w for r, w in rates) / worth if worth else table.slope
     points = [
-        Point(_share(m.conditions), m.seconds, w)
+        Point(_bytes_per_worker(m.conditions), m.seconds, w)
         for m, w in zip(past, weights, strict=True)
         if m.conditions.decoded_bytes
     ]
@@ -360,7 +361,7 @@ def _shows_work(m: RunMeasurement) -> bool:
     return 0 < m.busy_s < 0.999 * m.seconds * m.conditions.n_workers and m.conditions.decoded_bytes > 0
 
 
-def _share(conditions: Conditions) -> float:
+def _bytes_per_worker(conditions: Conditions) -> float:
     """Return the decoded bytes that each worker reads."""
     blocks = max(1.0, conditions.decoded_bytes / max(conditions.max_block_bytes, MIN_BLOCK_BYTES))
     return conditions.decoded_bytes / max(1.0, min(conditions.n_workers, blocks))
@@ -392,7 +393,7 @@ def raw_seconds(conditions: Conditions, times: LinearModel, nodes: int = 1) -> f
     Input that a feeder hands out is decoded by one process, and workers wait for it.
     """
     decode_s = _DECODE_S_PER_BYTE * conditions.decoded_bytes if conditions.handover_bytes else 0.0
-    return times.start + max(times.slope * _share(conditions), decode_s) / nodes
+    return times.start + max(times.slope * _bytes_per_worker(conditions), decode_s) / nodes
 
 
 def raw_scratch(conditions: Conditions) -> float:

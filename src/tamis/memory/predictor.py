@@ -78,7 +78,7 @@ class Predictor:
         self._slow_start = True
         self._may_double = False
         self._n_clean = 0
-        self._typical_largest = 0.0
+        self._recent_largest = 0.0
         self._first: list[Sample] | None = []  # the samples since a restart, while they are few
         self._recent: deque[Sample] = deque(maxlen=_SHIFT_RUN)
         self._recent_ratios: deque[float] = deque(maxlen=_SHIFT_RUN)
@@ -105,7 +105,7 @@ class Predictor:
             self._learn_first()
         else:
             self._learn_next(x, m, peak)
-        self._typical_largest = max(m, self._typical_largest * FORGETTING)
+        self._recent_largest = max(m, self._recent_largest * FORGETTING)
         self._count_clean(x)
 
     def observe_failure(
@@ -155,10 +155,10 @@ class Predictor:
     @property
     def factor(self) -> float:
         """What the line is multiplied by so that all but 0.5 % of partitions stay inside."""
-        return self._typical_ratio * MARGIN * (1.0 + self._doubt)
+        return self._high_ratio * MARGIN * (1.0 + self._doubt)
 
     @property
-    def _typical_ratio(self) -> float:
+    def _high_ratio(self) -> float:
         """A high order statistic of peak / predicted; the largest while there are few."""
         n = len(self._sorted_ratios)
         rank = n if n < WINDOW_FOR_QUANTILE else min(n, math.ceil(COVERAGE * (n + 1)))
@@ -178,7 +178,7 @@ class Predictor:
     def reserve(self, decoded_bytes: int, largest_record_bytes: int = 0) -> int:
         """Return the bytes to reserve, above the worker's baseline, before such a partition starts."""
         fit = self._fit(max(0.0, decoded_bytes), max(0.0, largest_record_bytes))
-        need = (fit + self._doubt * max(0.0, fit - self._certain)) * self._typical_ratio * MARGIN
+        need = (fit + self._doubt * max(0.0, fit - self._certain)) * self._high_ratio * MARGIN
         return math.ceil(max(need, _MIN_FIT_BYTES))
 
     def least_cap(self) -> int:
@@ -186,12 +186,12 @@ class Predictor:
 
         If not every worker gets this much, there are too many workers.
         """
-        largest = int(self._typical_largest)
+        largest = int(self._recent_largest)
         return self.reserve(max(LEAST_SIZE_BYTES, largest), largest)
 
     def typical_need(self) -> int:
         """Return the reserve of a partition as large as the largest of the last ones."""
-        largest = int(self._typical_largest)
+        largest = int(self._recent_largest)
         sizes = [int(size) for size, _, _ in self._finished]
         return max(self.least_cap(), self.reserve(max(sizes, default=0), largest))
 
@@ -201,7 +201,7 @@ class Predictor:
         At most max_size_bytes.
         """
         a, b, c = self._theta
-        ratio, doubt = self._typical_ratio, self._doubt
+        ratio, doubt = self._high_ratio, self._doubt
         if ratio <= 0:
             return self.max_size_bytes
         # One byte is left for the rounding up in reserve().
@@ -217,7 +217,7 @@ class Predictor:
         Slow start doubles after each partition of the present size while the doubled one would fit; then the model
         decides, under a ceiling that a failure halves and 5 clean partitions raise by a quarter.
         """
-        largest = int(self._typical_largest)
+        largest = int(self._recent_largest)
         best = self.best_size(cap_bytes, largest)
         if self._undecided:  # one has finished after a failure: another size shows what both cost in any case
             last = self._undecided[-1]
@@ -243,7 +243,7 @@ class Predictor:
             "n_samples": self.n_samples,
             "size_bytes": int(self._size_bytes),
             "slow_start": self._slow_start,
-            "largest_record_bytes": int(self._typical_largest),
+            "largest_record_bytes": int(self._recent_largest),
         }
 
     @classmethod
@@ -274,7 +274,7 @@ class Predictor:
         else:
             predictor._size_bytes = min(max(size, float(MIN_SIZE_BYTES)), float(predictor.max_size_bytes))
             predictor._slow_start = data.get("slow_start") is True
-        predictor._typical_largest = largest
+        predictor._recent_largest = largest
         return predictor
 
     # -- inside -------------------------------------------------------------------------------------------------

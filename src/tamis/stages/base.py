@@ -280,7 +280,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return []
 
     def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of a text that a rule of this stage counted, in order; empty where it counts none.
+        """Return the ranges of a text that speak against it by a rule of this stage, in order; empty where none do.
 
         For the examples of a report: called for few documents, whose texts are cut to a bound.
         """

@@ -1,8 +1,10 @@
 """Semantic deduplication in single stages, with the files between them that users know: clusters, pairs, duplicates.
 
-KMeansStage        embeddings in Parquet -> centroid=K/*.parquet, with the distance of each document to its centroid
-PairwiseStage      each of these -> cluster_K.parquet: for each document the one before it, by rank, that it resembles
-most IdentifyDuplicatesStage   those files -> a table of the ids that go
+KMeansStage              embeddings in Parquet -> centroid=K/*.parquet, with the distance of each document to its
+                         centroid
+PairwiseStage            each of these -> cluster_K.parquet: for each document the one before it, by rank, that it
+                         resembles most
+IdentifyDuplicatesStage  those files -> a table of the ids that go
 
 One worker does each of them. SemanticDeduplicationWorkflow finds and removes in one call, inside a budget, and compares
 a document only with documents that stay; use these where another tool reads the files.

@@ -1,7 +1,7 @@
 """Decide which part of the input comes next. Pure: it knows sizes and what is done, and reads nothing.
 
 Files are handed out in order. Large plain files are cut into ranges, small files of one kind are grouped, compressed
-files that are too large for one partition become a feed, Parquet files are handed out whole until a worker has reported
+files that are too large for one partition become a feed, files of rows are handed out whole until a worker has reported
 their row groups. What an earlier run committed is never handed out again (the complement of `done`).
 """
 
@@ -97,7 +97,7 @@ class Cursor:
         first_row: int = 0,
         measured: bool = False,
     ) -> None:
-        """Split a Parquet file (rows from `first_row` to `n_rows`) that turned out too large for one partition.
+        """Split a file of rows (rows from `first_row` to `n_rows`) that turned out too large for one partition.
 
         Its row groups are (first row, rows, decoded bytes). `measured`: a worker began to read these rows and
         rejected them for their actual size, so they must not be handed out unchanged, whatever the groups declare.
@@ -130,7 +130,7 @@ class Cursor:
         self._ready.append(self._feed_of(file))
 
     def feed_rows(self, piece: Piece) -> None:
-        """Feed rows of a Parquet file that take too much memory to be read at once."""
+        """Feed rows of a file that take too much memory to be read at once."""
         self._ready.append(WorkItem([piece], Mode.FEED))
 
     def _feed_of(self, file: int) -> WorkItem:

@@ -15,7 +15,7 @@ stage error,     once more on a fresh worker; then split until one record is lef
 crash, timeout   fail_fast the run ends; it also does if a stage fails on everything from the start (unproven.py)
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
 others' sake
-a feeder         after a memory failure again with more, up to everything there is (a Parquet reader also in smaller
+a feeder         after a memory failure again with more, up to everything there is (a reader of rows also in smaller
                  batches), then the file is refused; after other failures with everything, a few times; the rest of the
                  run continues
 
@@ -37,7 +37,7 @@ from tamis.sizes import format_size
 MAX_INNOCENT_KILLS = 5
 _USED_UP = {FailureKind.DESCRIPTORS: "file descriptors (EMFILE)", FailureKind.THREADS: "threads"}
 MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
-MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
+MAX_BATCH_ROWS = 1 << 17  # that a reader of rows asks for at once, while it fits
 EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
 MAX_SETUP_DEATHS = 3
 # So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever
@@ -325,7 +325,7 @@ def _cut_otherwise(unit: Unit) -> RetryDecision | None:
 
 
 def _is_unread_group(unit: Unit) -> bool:
-    """Return True for rows of a Parquet file that failed before they were read.
+    """Return True for rows of a file that failed before they were read.
 
     A part of them would have to decode as much, a feeder holds less.
     """

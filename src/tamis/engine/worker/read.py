@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
+from tamis.engine.schema import Covered
 from tamis.engine.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.config import PlannedInputs
@@ -58,8 +59,7 @@ class Contents:
     decoded_bytes: int = 0
     stored_bytes: int = 0  # of what rows lead to, where they are not the data themselves
     largest_record: int = 0
-    # File, start, end, whether end is the file's.
-    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    covered: list[Covered] = field(default_factory=list)
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
 
     @property
@@ -80,7 +80,7 @@ class ReadOptions:
     max_record_bytes: int
     block_bytes: int  # bound for pieces of unknown size; 0: none
     expected: PlannedInputs = field(default_factory=dict)
-    columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
+    columns: tuple[str, ...] | None = None  # of files of rows: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
     record_index: RecordIndex | None = None  # positions of records, by an earlier pass
     # Reported of a large record before it is read, which may fail: how many records there are (-1: not known), where to
@@ -513,7 +513,7 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np
     return np.concatenate(padded), np.array(at, np.int64)
 
 
-# -- Parquet ----------------------------------------------------------------------------------------------------------
+# -- rows -------------------------------------------------------------------------------------------------------------
 @dataclass
 class _TableRows:
     """Rows of a file, with their numbers in it; `offsets`: where their records are stored, if they have any."""
@@ -588,8 +588,8 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
                 table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, limits, contents
             )
         ]
-    rows = table_format(piece.path)
-    info = _described(rows, piece.path, limits.columns)
+    format_ = table_format(piece.path)
+    info = _described(format_, piece.path, limits.columns)
     is_whole = piece.end == TO_END
     end = info.n_rows if is_whole else piece.end
     most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
@@ -598,7 +598,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
     tables, at, total = [], piece.start, 0
     while at < end:
         try:
-            for first, table in rows.iter_rows(piece.path, at, end, limits.columns):
+            for first, table in format_.iter_rows(piece.path, at, end, limits.columns):
                 total += table.nbytes
                 # What a row group declares is encoded: a few kB may decode to gigabytes.
                 if total > most:
@@ -612,10 +612,10 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
     return tables
 
 
-def _described(rows: Any, path: str, columns: Sequence[str] | None) -> TableInfo:
+def _described(format_: Any, path: str, columns: Sequence[str] | None) -> TableInfo:
     """Describe a file of rows: if only some columns are read, with the sizes of these where the format knows them."""
-    info: TableInfo = rows.describe(path)
-    measure = getattr(rows, "column_bytes", None)
+    info: TableInfo = format_.describe(path)
+    measure = getattr(format_, "column_bytes", None)
     if columns is None or measure is None or len(columns) >= len(info.columns):
         return info
     sizes = zip(info.row_groups, measure(path, columns), strict=True)

@@ -1,9 +1,8 @@
 """Scores of the documents that stayed: they show what a stricter limit would drop, without reading texts again.
 
-Collected while stages run, two bytes per document and rule (formats/scratch/score_file.py), and written next to the
-output of the unit (formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents
-are found again at the end by the identity that stages leave them; one that a stage made anew has no scores of the
-stages before.
+Collected while stages run, two bytes per document and rule, and written next to the output of the unit
+(formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents are found again at
+the end by the identity that stages leave them; one that a stage made anew has no scores of the stages before.
 """
 
 from __future__ import annotations

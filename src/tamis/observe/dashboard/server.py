@@ -3,8 +3,8 @@
 /               the page            /page.js, /page.css, /icon.svg    its parts
 /fragments      what changed        /report.html                      the report of the run, if there is one
 
-A page asks with `wait=1` and is answered when something has changed, or at once when the run ends, however it ended
-need not wait for the page to ask again.
+A page asks with `wait=1` and is answered when something has changed, or at once when the run ends: its process need not
+wait until the page asks again.
 """
 
 from __future__ import annotations

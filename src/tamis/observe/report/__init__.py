@@ -1,10 +1,10 @@
-"""report.html: what a run did, as one self-contained page (no scripts, nothing loaded from elsewhere).
+"""report.html: what a run did, as one self-contained page (nothing is loaded from elsewhere).
 
 `report.json` next to it has the totals and what was dropped, for programs.
 
 Reads the run directory only (facts.py). Everything in there is treated as hostile text and escaped. Parts that are
-missing or damaged are named on the page; only a missing run directory is an error. The page stays under 5 MB, whatever
-the run holds.
+missing or damaged are named on the page; only a missing run directory is an error. The page stays below `MAX_BYTES`
+(page.py), whatever the run holds.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Outcome:
         self.largest_peak = max(self.largest_peak, int(data.get("peak_bytes") or 0))
 
     def note(self, record: SettingsLog, predictors: list[Predictor], counters: Mapping[str, int]) -> None:
-        """SettingsLog what the run changed by itself, with the figures that caused each change."""
+        """Record what the run changed by itself, with the figures that caused each change."""
         for i, model in enumerate(predictors):
             a, b, c = model.coefficients
             record.note(

@@ -51,7 +51,7 @@ def note_budget(record: SettingsLog, budget: Budget, settings: RunSettings) -> N
 def note_shares(
     record: SettingsLog, settings: RunSettings, shares: BudgetShares, config: Config, job: Job, server: ServerMemory
 ) -> None:
-    """SettingsLog how the budget is divided.
+    """Record how the budget is divided.
 
     `server`: the measured memory of the forking server.
     """

@@ -45,7 +45,7 @@ GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 @dataclass(frozen=True)
 class BudgetShares:
-    fixed_bytes: int  # supervisor and forking server
+    fixed_bytes: int  # all but workers: caller, forking server, libraries
     worker_bytes: int  # each worker, before it does anything
     pool_bytes: int  # for workers, theirs included
     n_workers: int

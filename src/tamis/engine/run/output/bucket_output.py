@@ -1,8 +1,9 @@
 """An output in a bucket: `<url>/part-...` are its files, `<url>/_tamis/` is what going on needs.
 
-_tamis/plan.json, steps.json, manifest.json, ...   as in a local run directory _tamis/log/00000000000000000007
-one object per group of commits, written only where none is (If-None-Match) _tamis/quarantine/, verdicts/, scores/,
-rejected/  as in a local run directory
+_tamis/plan.json, steps.json, manifest.json, ...         as in a local run directory
+_tamis/log/00000000000000000007                          one object per group of commits, written only where none is
+                                                         (If-None-Match)
+_tamis/quarantine/, verdicts/, scores/, rejected/        as in a local run directory
 
 A commit is: workers have sent the parts of their files (not visible yet); the log object is written; the uploads that
 it names are completed. A crash before the log object leaves uploads that are aborted later; a crash after it leaves

@@ -1,4 +1,4 @@
-"""Reanimated previews that are there already."""
+"""Removal of the images that a deduplication found."""
 
 from tamis.stages.image.deduplication.removal import ImageDuplicatesRemovalStage
 

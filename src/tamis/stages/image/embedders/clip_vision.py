@@ -2,8 +2,8 @@
 
 On a GPU in bfloat16: bytes go to the device from pinned memory without waiting, are normalised there, and the network
 runs as one recorded graph, always over the same number of images. So threads that decode meanwhile do not get in
-between its hundreds of kernels, and what a image gets does not depend on how many others there are with it. On a CPU in
-float32.
+between its hundreds of kernels, and what an image gets does not depend on how many others there are with it. On a CPU
+in float32.
 """
 
 from __future__ import annotations

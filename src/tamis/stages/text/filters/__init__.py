@@ -35,7 +35,7 @@ __all__ = [
     "WordCountFilter",
 ]
 
-# Two dozen dataclasses, which most runs need none of: 8 ms of every process.
+# Two dozen dataclasses, of which most runs need none: 8 ms of every process.
 __getattr__ = lazy_attributes(
     __name__,
     {

@@ -1,7 +1,7 @@
 """The filters and rule sets that ship with Tamis, read off the classes of this package.
 
 Used by `tamis filter` and for docs/reference/filters.md. A class that is added to a module of the package, or a module
-that is added, needs no entry; only its parameters without a default have examples in reference.py.
+that is added, needs no entry here; only its parameters without a default have examples in reference.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Find what a rule counted in a text: the ranges that a report highlights in examples of dropped documents.
+"""Find what speaks against a text by a rule: the ranges that reports highlight in examples of dropped documents.
+
+That is what the statistic counts or, for a share that must be high, what lacks it: words without letters, lines without
+an end mark, repeated sentences.
 
 By the statistic that a filter compares (kernels/text), so that every filter over it has them. For few documents and in
 plain Python: the ranges explain a score, and do not define it. Statistics without places in the text (its length, its

@@ -16,7 +16,8 @@ from tamis.tasks import DocumentBatch
 if TYPE_CHECKING:
     Numbers = dict[str, np.ndarray[Any, Any]]
 
-# Counted together by the fastest pass over the text: a filter that needs one gets all at no extra cost.
+# Counted together by the fastest pass over the text: where one is needed, all are counted and kept. The pass has more,
+# which fewer filters need (kernels/text/char_counts.py).
 TOGETHER = (
     "chars",
     "words",

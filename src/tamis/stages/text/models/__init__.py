@@ -1,1 +1,1 @@
-"""Small models that run on CPU inside a stage, read from their own files without the library that wrote them."""
+"""Models of classifiers and embedders: their folders, tokenizers, networks, batches and devices."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tamis import Pipeline, ProcessingStage
 from tamis.engine.job import Job, Segment
 from tamis.engine.run.budget.shares import (
     LIBRARY_BYTES,
@@ -15,12 +18,15 @@ from tamis.engine.run.budget.shares import (
     BudgetShares,
     ServerMemory,
     budget_to_name,
+    refuse_too_large,
     share_budget,
     smallest_budget,
 )
 from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.errors import BudgetError
 from tamis.stages.resources import Resources
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
 
 MB = 1_000_000
 
@@ -137,3 +143,39 @@ def test_workers_follow_the_cores_when_nobody_says() -> None:
 def test_a_stage_that_asks_for_more_than_there_is_ends_early() -> None:
     with pytest.raises(BudgetError, match=r"a stage asks for 2 GB of memory .*the smallest that works is \d+MB"):
         shares(1000 * MB, memory_gb=2.0)
+
+
+class Huge(ProcessingStage[Any, Any]):
+    name = "huge"
+
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+
+    def least_bytes(self) -> int:
+        return 14_000_000_000
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        Path(self.marker).touch()
+
+    def process(self, task: Any) -> Any:
+        return task
+
+
+def test_the_refusal_names_the_stage_and_a_budget(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    stages = [
+        JsonlReader(str(tmp_path / "in.jsonl")),
+        Huge(str(tmp_path / "marker")),
+        JsonlWriter(str(tmp_path / "out")),
+    ]
+    with pytest.raises(
+        BudgetError, match=r"loading stage 'huge' alone takes 14.* the smallest that may work is 16365MB"
+    ):
+        Pipeline("p", stages=stages).execute(memory="2GB")
+    assert not (tmp_path / "marker").exists()
+
+
+def test_what_fits_is_left_to_be_measured() -> None:
+    refuse_too_large(1_000_000_000, [("a", 0), ("b", 800_000_000)])
+    with pytest.raises(BudgetError):
+        refuse_too_large(1_000_000_000, [("a", 100_000_000), ("b", 800_000_000)])
