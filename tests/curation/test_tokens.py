@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -18,6 +19,8 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.curation import Curation
 from tamis.errors import UsageError
 from tamis.formats.megatron.index import read_index
+from tamis.observe.report.facts import gather
+from tamis.observe.report.token_flow import token_flow
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stages.text.tokens.stages import CountTokens, TokenWriter
 from tests.stages.text.tokens import small_tokenizers
@@ -173,6 +176,32 @@ def test_a_curation_in_one_command(data: Path, tmp_path: Path) -> None:
     assert about["n_sequences"] == len(np.load(tmp_path / "out/train-00000-of-00001.npy"))
     done = tamis("curate", data / "in", tmp_path / "x", "--sequence-length", "16")
     assert "are for token ids; give --tokenize FOLDER" in done.stderr
+
+
+def test_the_flow_in_tokens_is_what_a_step_counted(data: Path, tmp_path: Path) -> None:
+    """What a rule dropped after `count_tokens` is the sum over its documents; before it, an estimate."""
+    recipe, tok, words = tmp_path / "mine.yaml", data / "tok", "tamis.stages.text.filters.heuristic.WordCountFilter"
+    rules = [f"{{_target_: {words}, min_words: {n}, max_words: 1000000}}" for n in (3, 8)]
+    score = "  - {{_target_: tamis.stages.text.filters.ScoreFilter, name: {}, filter_obj: {}}}\n"
+    steps = f"  - text\n{score.format('early', rules[0])}  - count_tokens: {{tokenizer: {tok}}}\n"
+    steps += f"{score.format('late', rules[1])}  - exact_duplicates: {{max_source_loss: 1}}\n"
+    recipe.write_text(f"name: mine\ninput: ???\noutput: ???\nsteps:\n{steps}")
+    shutil.copytree(data / "in", tmp_path / "in")
+    shutil.copy(data / "in/0.jsonl", tmp_path / "in/again.jsonl")
+    done = tamis("curate", tmp_path / "in", tmp_path / "out", "--preset", recipe, "--memory", "900MB")
+    assert done.returncode == 0, done.stderr
+    facts = gather(run_dir_path(tmp_path / "out"))
+    assert facts.ledger is not None
+    flow = token_flow(facts)
+    counted = next(int(b.metrics["tokens"]) for b in facts.ledger.stages if b.name == "count_tokens")
+    files = (tmp_path / "out").glob("*.jsonl")
+    kept = sum(json.loads(line)["n_tokens"] for path in files for line in path.read_text().splitlines())
+    after = [n for (stage, _), n in flow.dropped.items() if stage in ("late", "remove_exact_duplicates")]
+    assert len(after) == 2
+    assert all(after)
+    assert flow.kept == kept == counted - sum(after)
+    assert flow.note.startswith("Counted by count_tokens. Of documents that it did not count, an estimate")
+    assert f"{kept:,} tokens in {facts.ledger.written.n:,} documents" in done.stdout
 
 
 def test_the_writer_of_a_pipeline(data: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tamis.observe.report import write_report
 from tamis.observe.series import SeriesError, open_series
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stores.run_locations import output_of_run_dir
 from tests.support.report_page import Page
 from tests.support.run_dirs import run_dir_path
 
@@ -78,7 +79,7 @@ def test_what_was_dropped(run_dir: Path) -> None:
     page = Page(write_report(run_dir))
     assert page.is_harmless
     place = f"{HOSTILE.replace('/', '')}.jsonl:9"
-    for part in ("Rules", "too short", "12.3 MB", place, f"tamis why {run_dir.resolve().parent} DOCUMENT"):
+    for part in ("Rules", "too short", "12.3 MB", place, f"tamis why {output_of_run_dir(run_dir)} DOCUMENT"):
         assert part in page.text
     about = json.loads((run_dir / "report.json").read_text())
     assert [about[k] for k in ("status", "exit_code", "n_records", "n_written", "n_dropped", "n_quarantined")] == [

@@ -62,6 +62,11 @@ class Job:
         """Labels of the stages that remove duplicates."""
         return [label for label, s in zip(self.labels, self.stages, strict=True) if s.traits.removes_duplicates]
 
+    def token_field_before(self, index: int) -> str | None:
+        """Return the field with the number of tokens of each document that a stage before this one added, if any."""
+        counting = [stage for stage in self.stages[:index] if stage.traits.counts_tokens_in]
+        return str(getattr(counting[-1], counting[-1].traits.counts_tokens_in)) if counting else None
+
     @property
     def text_field(self) -> str:
         """The field that the first stage with a text reads: what samples show of a document."""

@@ -24,6 +24,8 @@ from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 MODULUS = 1 << 128
 # Metric of a stage: documents it returned without a record of its input.
 UNTRACED = "documents_without_record"
+# Metrics of a stage: the tokens of the documents that it dropped, by reason, where an earlier stage counted them.
+DROPPED_TOKENS = "dropped_tokens: "
 MAX_EXAMPLES = 3
 # Positions are summed up per file; of more files than this, those with the same number modulo this are summed up
 # together.

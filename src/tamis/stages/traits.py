@@ -30,6 +30,9 @@ class StageTraits:
     only_drops: bool = False
     """It drops documents and changes nothing else: a later pass may repeat its decisions without running it."""
 
+    counts_tokens_in: str = ""
+    """The parameter with the name of the field to which it adds the number of tokens of each document."""
+
     takes_all_files: bool = False
     """It must get all files of the input in one task."""
 

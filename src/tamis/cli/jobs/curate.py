@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -19,7 +20,7 @@ from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import absolute, is_remote
 
 if TYPE_CHECKING:
-    from tamis.cli.jobs.results import CurationSummary, RunSummary
+    from tamis.cli.jobs.results import CurationSummary, RunSummary, StageSummary
     from tamis.curation import CurationResult
     from tamis.engine.progress import Progress, ProgressState
 
@@ -289,7 +290,6 @@ def described(result: CurationResult) -> CurationSummary:
 def print_result(about: CurationSummary) -> None:
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines
-    from tamis.curation.card import DESCRIBE
     from tamis.sizes import format_size
 
     if about["status"] == "shard":
@@ -310,12 +310,26 @@ def print_result(about: CurationSummary) -> None:
         lines.append(f"{curation_pass['title'] or curation_pass['label']}: {curation_pass['seconds']:.1f} s{moved}")
     scratch = f"scratch: {format_size(about['scratch_bytes'])}"
     left_out = [f"warning: {sentence}" for sentence in about["left_out"]]
-    # The stage that counts for the card drops nothing.
-    stages = [stage for stage in about["stages"] if stage["name"] != DESCRIBE]
     print_summary(
-        cast("RunSummary", {**about, "stages": stages}),
+        cast("RunSummary", {**about, "stages": _shown_stages(about["stages"])}),
         [*_token_lines(about), *lines, scratch, *left_out, *alert_lines(about.get("alerts"))],
     )
+
+
+def _shown_stages(stages: Sequence[StageSummary]) -> list[StageSummary]:
+    """Return the stages without the one that counts for the card, which drops nothing.
+
+    The tokens that it added up of what was written go to the stage that counted those of each document.
+    """
+    from tamis.curation.card import DESCRIBE, TOKENS
+
+    written = sum(stage["metrics"].get(TOKENS, 0.0) for stage in stages if stage["name"] == DESCRIBE)
+    shown = [stage for stage in stages if stage["name"] != DESCRIBE]
+    counted = [stage["name"] for stage in shown if "tokens" in stage["metrics"] and stage["name"] != "tokenize"]
+    return [
+        {**stage, "metrics": {**stage["metrics"], TOKENS: written}} if stage["name"] in counted[:1] else stage
+        for stage in shown
+    ]
 
 
 def _token_lines(about: CurationSummary) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.histograms import Histogram
-from tamis.engine.ledger import UNTRACED, StageBook
+from tamis.engine.ledger import DROPPED_TOKENS, UNTRACED, StageBook
 from tamis.engine.messages import StageUse
 from tamis.engine.worker.binning import as_numbers, count, is_whole
 from tamis.engine.worker.dropped import StageInput, record_bytes
@@ -111,6 +111,7 @@ class UnitNotes:
     quarantine: Quarantine = lambda batch, stage, reasons: None
     read: Callable[[str, InputNotes], None] = lambda stage, notes: None
     samples: SampleCollector | None = None
+    token_field: str | None = None  # with the number of tokens of each document, once a stage has counted them
 
 
 def run_stage(
@@ -259,6 +260,8 @@ def _run_chunk(
         book.drop(
             note.reason, len(serials), identity, stage_input.n_bytes(serials), stage_input.examples(serials, note.ids)
         )
+        if notes.token_field is not None and (n := stage_input.n_tokens(serials, notes.token_field)) is not None:
+            book.count({DROPPED_TOKENS + note.reason: n})
     return results
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tamis.engine.ledger import MAX_EXAMPLES, Example
 from tamis.engine.schema import ID_FIELD
@@ -48,6 +49,20 @@ class StageInput:
         if self._sizes is None:
             self._sizes = np.concatenate([record_bytes(b) for b in self._copies])
         return int(self._sizes[serials].sum())
+
+    def n_tokens(self, serials: Array, field: str) -> int | None:
+        """Return the tokens of some documents, by the field that has their number; None where one has none."""
+        counts = [self._numbers(k, serials, field) for k in range(len(self._copies))]
+        return None if None in counts else sum(n for n in counts if n is not None)
+
+    def _numbers(self, k: int, serials: Array, field: str) -> int | None:
+        """Return the sum of a field over those of the documents that are in one batch; None if it has no numbers."""
+        rows = serials[(serials >= self._first[k]) & (serials < self._first[k + 1])] - self._first[k]
+        if not len(rows):
+            return 0
+        values = self._copies[k].column_of(field, rows)
+        is_complete = pa.types.is_integer(values.type) and not values.null_count
+        return int(pc.sum(values).as_py()) if is_complete else None
 
     def examples(self, serials: Array, ids: Sequence[str | None] | None = None) -> list[Example]:
         """Return the first of these documents; those that have neither an id nor a position are left out.

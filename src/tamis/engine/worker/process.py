@@ -357,6 +357,7 @@ class UnitRunner:
         if failed is not None:
             raise failed
         is_last = index + 1 == len(self.job.stages)
+        notes.token_field = self.job.token_field_before(index)
         tasks = run_stage(stage, book.name, tasks, book, notes, self.job.has_own_tasks, is_last)
         if book.into.n:
             self._passed.add(book.name)

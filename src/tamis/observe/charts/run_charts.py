@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from tamis.engine.run_record import RunCounts, RunRecord
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
@@ -195,41 +195,42 @@ def funnel_of(run: Snapshot, link: Callable[[str, str], str] = lambda stage, rul
     return funnel_chart([s for s in steps if s.n > 0 or s.kind in ("in", "kept")])
 
 
-def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str], bytes_per_token: int = 0) -> str:
-    """Draw where the bytes of the input went, by rule; nothing where they are not known.
+def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str]) -> str:
+    """Draw where the bytes of the input went, by rule; nothing where they are not known."""
+    dropped = {(d.stage, d.reason): d.bytes for d in run.drops}
+    kept = (run.counts or RunCounts()).read_bytes - sum(dropped.values())
+    return _amounts_funnel(run, link, dropped, kept, "bytes")
 
-    `bytes_per_token`: draw tokens, which are estimated by that; 0: bytes.
-    """
-    counts, removing = run.counts or RunCounts(), run.duplicate_stages
-    dropped = sum(d.bytes for d in run.drops)
-    if not dropped or counts.read_bytes < dropped:
+
+def tokens_funnel_of(
+    run: Snapshot, link: Callable[[str, str], str], dropped: Mapping[tuple[str, str], int], kept: int
+) -> str:
+    """Draw where the tokens of the input went. `dropped`: by stage and rule."""
+    return _amounts_funnel(run, link, dropped, kept, "tokens")
+
+
+def _amounts_funnel(
+    run: Snapshot,
+    link: Callable[[str, str], str],
+    dropped: Mapping[tuple[str, str], int],
+    kept: int,
+    unit: Literal["bytes", "tokens"],
+) -> str:
+    total, removing = sum(dropped.values()), run.duplicate_stages
+    if not total or kept < 0:
         return ""
     order = {p.stage: p.position for p in run.stages}
     drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
-    unit, scale = ("tokens", bytes_per_token) if bytes_per_token else ("bytes", 1)
-    steps = [FunnelStep(f"{unit} of the input", counts.read_bytes // scale, "in")]
+    steps = [FunnelStep(f"{unit} of the input", kept + total, "in")]
     steps += [
         FunnelStep(
-            d.reason,
-            d.bytes // scale,
-            "duplicates" if d.stage in removing else "dropped",
-            f"stage {d.stage}",
-            link(d.stage, d.reason),
+            d.reason, n, "duplicates" if d.stage in removing else "dropped", f"stage {d.stage}", link(d.stage, d.reason)
         )
         for d in drops
-        if d.bytes
+        if (n := dropped.get((d.stage, d.reason), 0))
     ]
-    steps.append(FunnelStep("kept, as they were read", (counts.read_bytes - dropped) // scale, "kept"))
-    return funnel_chart(steps, _about if bytes_per_token else format_size, "tokens" if bytes_per_token else "")
-
-
-def _about(n: float) -> str:
-    """Return an estimate with three digits.
-
-    >>> _about(1_234_567), _about(12)
-    ('1,230,000', '12')
-    """
-    return f"{float(f'{n:.3g}'):,.0f}"
+    steps.append(FunnelStep("kept, as they were read", kept, "kept"))
+    return funnel_chart(steps, format_size, "") if unit == "bytes" else funnel_chart(steps, unit="tokens")
 
 
 def similarities_of(run: Snapshot) -> str:

@@ -14,12 +14,12 @@ from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.report.corpus import CorpusGroup, groups_of
 from tamis.observe.report.facts import Facts
 from tamis.observe.report.rules import RuleFacts, top_rule
+from tamis.observe.report.token_flow import token_flow
 from tamis.stores.run_locations import output_of_run_dir
 
 _FAR = 3.0  # a group is named if its kept share is so many times below that of all
 _MIN_GROUP = 20  # documents of the sample
 _MAX_NAMED = 3
-BYTES_PER_TOKEN = 4  # of text in English, by the tokenizers of most models
 
 
 def head(facts: Facts, rules: Sequence[RuleFacts]) -> str:
@@ -112,8 +112,9 @@ def flow(facts: Facts, rules: Sequence[RuleFacts]) -> str:
     size = run_charts.bytes_funnel_of(facts.run, link)
     if not size:
         return documents
-    tokens = run_charts.bytes_funnel_of(facts.run, link, BYTES_PER_TOKEN)
-    note = f'<p class="dim">An estimate: a token for each {BYTES_PER_TOKEN} bytes of the records.</p>'
+    amounts = token_flow(facts)
+    tokens = run_charts.tokens_funnel_of(facts.run, link, amounts.dropped, amounts.kept)
+    note = f'<p class="dim">{text(amounts.note)}</p>'
     return (
         '<div class="tabs"><input type="radio" name="flow" id="flow-documents" checked><label for="flow-documents">'
         'documents</label><input type="radio" name="flow" id="flow-bytes"><label for="flow-bytes">bytes</label>'

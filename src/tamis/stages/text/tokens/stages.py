@@ -156,7 +156,7 @@ class CountTokens(ProcessingStage[DocumentBatch, DocumentBatch]):
     `tokenizer`: a folder with tokenizer.json, or a .tiktoken file. A document without text has none.
     """
 
-    traits: ClassVar[StageTraits] = StageTraits(only_adds=True, keeps_results=True)
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True, keeps_results=True, counts_tokens_in="count_field")
     kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
 
     tokenizer: str
