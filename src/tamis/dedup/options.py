@@ -137,13 +137,17 @@ class InOneCall(ABC):
         `settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over
         documents.
         """
+        from tamis.backends.slurm_array import taken_shard
         from tamis.dedup.workflow import Workflow
 
         if self.cache_path is not None and not self.is_cache_in_output:
             settings.setdefault("scratch", self.cache_path)
         passes = self.passes()
         passes.ids = self.ids()
-        return Workflow(passes, settings, progress, executor).run()
+        with taken_shard(settings) as shard:
+            if shard is not None:
+                settings["shard"] = shard
+            return Workflow(passes, settings, progress, executor).run()
 
     @property
     def is_cache_in_output(self) -> bool:

@@ -97,9 +97,10 @@ class Pipeline:
         Documents are stored in a temporary folder that is deleted when the program ends, unless run_dir names one.
 
         `settings`: those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
-        progressive, fresh, mode ("streaming" or "batch"), run_dir.
+        progressive, fresh, mode ("streaming" or "batch"), run_dir. In a job of a Slurm array, `shard` is that of the
+        environment (backends/slurm_array.py).
         `checkpoint_path`: another name for run_dir; with a writer the run is stored with its output, and a file in
-        checkpoint_path names that folder.
+        checkpoint_path names that folder. Jobs of a Slurm array note in it which shards have finished.
         `progress`: show a line while it runs and a summary at the end, on stderr.
         `alerts`: a file of rules, a mapping with the same keys, or "off"; by default $TAMIS_ALERTS
         (docs/guides/alerts.md).
@@ -109,6 +110,7 @@ class Pipeline:
         (on_infeasible="sample") is returned with a warning.
         """
         from tamis.backends.execution import judged, shown
+        from tamis.backends.slurm_array import taken_shard
 
         executor = executor if executor is not None else _local()
         if alerts is not None:
@@ -120,11 +122,23 @@ class Pipeline:
                 _leave_pointer(checkpoint_path, next(s.path for s in self.stages if isinstance(s, Writer)))
             else:
                 settings["run_dir"] = checkpoint_path
-        if progress:
-            result = shown(executor, self.name, lambda: self.execute(executor, initial_tasks, **settings))
-        else:
-            result = self.execute(executor, initial_tasks, **settings)
-        return judged(result, self.name)
+        given = {**self.config, **executor.settings(), **settings}
+        with taken_shard(given, checkpoint_path) as shard:
+            if shard is not None and not initial_tasks:
+                self._check_divisible()
+                settings["shard"] = shard
+            if progress:
+                result = shown(executor, self.name, lambda: self.execute(executor, initial_tasks, **settings))
+            else:
+                result = self.execute(executor, initial_tasks, **settings)
+            return judged(result, self.name)
+
+    def _check_divisible(self) -> None:
+        if not any(isinstance(stage, Reader) for stage in self.build()):
+            raise UsageError(
+                f"{self.name}: the jobs of a Slurm array share the files of a reader, and this pipeline begins with "
+                f"{self.stages[0].name if self.stages else 'nothing'}; run it in a job that is not of an array"
+            )
 
     def execute(
         self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any

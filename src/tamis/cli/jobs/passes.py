@@ -38,6 +38,7 @@ def perform_with(run: Callable[..., Any], work: JobOptions) -> int:
 def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.backends.alerting import OFF
+    from tamis.backends.slurm_array import whole
     from tamis.forecast import ranges
     from tamis.signatures import accepted
 
@@ -50,7 +51,8 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
             arguments = settings if executor is None else {"executor": executor, **settings}
             _report_unused(run, arguments)
             ours = accepted(run, {"progress": show, "watch": watch, "alerts": OFF, "count_caller": True})
-            result = run(**ours, **accepted(run, arguments))
+            with whole():
+                result = run(**ours, **accepted(run, arguments))
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
         return report_failure(exc, as_json)

@@ -166,6 +166,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
         Resumes where it was stopped.
         """
+        from tamis.backends.slurm_array import undivided
         from tamis.dedup.ids.procedure import RemovalByIds
         from tamis.dedup.workflow import Workflow
 
@@ -195,7 +196,8 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             procedure=RemovalByIds(self, bool(identity.get("nothing_listed"))),
             instead_of_sample="leave it out",
         )
-        result = Workflow(passes, settings, progress, executor).run()
+        with undivided(_WHO, settings):
+            result = Workflow(passes, settings, progress, executor).run()
         result.duplicates = self.ids_name
         return result
 

@@ -60,6 +60,7 @@ class DocumentJoinWorkflow:
 
         `executor` runs the passes over documents.
         """
+        from tamis.backends.slurm_array import undivided
         from tamis.dedup.join_segments.procedure import SegmentJoin
         from tamis.dedup.passes import Passes
         from tamis.dedup.workflow import Workflow
@@ -76,4 +77,5 @@ class DocumentJoinWorkflow:
             procedure=SegmentJoin(self._joiner()),
             instead_of_sample="join what a run with --sample wrote",
         )
-        return Workflow(passes, settings, progress, executor).run()
+        with undivided("DocumentJoinWorkflow", settings):
+            return Workflow(passes, settings, progress, executor).run()

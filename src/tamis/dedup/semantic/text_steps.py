@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.backends.slurm_array import undivided
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.nemo_compat.id_generator import (
     create_id_generator_actor,
@@ -131,7 +132,12 @@ class TextSemanticDeduplicationWorkflow(WorkflowBase):
         executors = streaming_executor if isinstance(streaming_executor, tuple) else (streaming_executor,) * 3
         if len(executors) != 3:
             raise UsageError(f"streaming_executor: give one executor or three, got {len(executors)}")
-        shown = progress and self.verbose
+        with undivided(type(self).__name__, settings):
+            return self._run_steps(executors, batch_executor, progress and self.verbose, settings)
+
+    def _run_steps(
+        self, executors: tuple[Any, Any, Any], batch_executor: Any, shown: bool, settings: Mapping[str, Any]
+    ) -> WorkflowRunResult:
         started_s = time.monotonic()
         result = WorkflowRunResult("text_semantic_deduplication")
         result.add_pipeline_tasks("embeddings", self._embed(executors[0], shown, settings))

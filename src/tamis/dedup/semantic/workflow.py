@@ -157,10 +157,12 @@ class SemanticDeduplicationWorkflow(InOneCall):
         shown = progress if callable(progress) else bool(progress and self.verbose)
         executor = executor if executor is not None else kmeans_executor
         if self.is_in_steps:
+            from tamis.backends.slurm_array import undivided
             from tamis.dedup.semantic.steps import run_in_steps
 
             later = pairwise_executor if pairwise_executor is not None else executor
-            return run_in_steps(self, (executor, later), bool(shown), settings)
+            with undivided(self.who, settings):
+                return run_in_steps(self, (executor, later), bool(shown), settings)
         from tamis.dedup.nemo_compat.finding import DocumentedResult
 
         started_s = time.monotonic()
