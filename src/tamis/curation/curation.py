@@ -248,15 +248,22 @@ class Curation:
     def sizes(self) -> CurationSizes:
         """Estimate the size of the plan from a small sample of the input."""
         from tamis.dedup.planning import estimate_documents
-        from tamis.forecast.shipped_table import decoded_bytes
+        from tamis.forecast.input_size import measured_bytes
 
         files = self.files()
-        n, n_bytes = estimate_documents(files), decoded_bytes(files.paths, files.sizes)
+        n_bytes = measured_bytes(files.paths, files.sizes)
+        n = estimate_documents(files, n_bytes)
         keys: dict[str, int] = {}
         for group in self.plan().groups:
             last: Any = self.steps[group.decides[-1]]
             keys["+".join(self.steps[i].name for i in group.decides)] = last.key_bytes(n, n_bytes)
-        return {"n_files": len(files), "input_bytes": sum(files.sizes), "n_documents": n, "key_bytes": keys}
+        return {
+            "n_files": len(files),
+            "input_bytes": sum(files.sizes),
+            "decoded_bytes": n_bytes,
+            "n_documents": n,
+            "key_bytes": keys,
+        }
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:
         """Run all passes; the same call again resumes where it was stopped.

@@ -57,6 +57,14 @@ def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
     return OutputFiles(names, replaced, numbers)
 
 
+def stored_bytes(home: str, written: RunResult, output_files: OutputFiles) -> int:
+    """Return the bytes of the data files of an output, as they are stored."""
+    if not output_files.replaced:
+        return sum(file.n_bytes or 0 for file in written.files)
+    paths = [os.path.join(home, _own(name)) for name in output_files.files if name != CARD]
+    return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+
+
 def tidy_output(output: str, output_files: OutputFiles) -> None:
     """Remove the files of the last pass that others replace."""
     for name in output_files.replaced:

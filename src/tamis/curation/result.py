@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 from tamis.engine.schema import AlertCounts, LeakReport
+from tamis.forecast.prediction import Prediction
 from tamis.pipeline.pass_progress import describe_cost
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class CurationSizes(TypedDict):
     """
 
     n_files: int
-    input_bytes: int
+    input_bytes: int  # as stored
+    decoded_bytes: int
     n_documents: int
     key_bytes: dict[str, int]
 
@@ -63,6 +65,7 @@ class CurationResult:
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
     left_out: list[str] = field(default_factory=list)  # sentences on steps that needed what is not installed
     alerts: AlertCounts = field(default_factory=lambda: AlertCounts())
+    prediction: Prediction = field(default_factory=lambda: Prediction())  # expected against measured (expected.py)
 
     def in_one_line(self) -> str:
         """Summarize the run in one line for a caller from Python."""

@@ -19,9 +19,10 @@ from tamis import files
 from tamis.backends.alerting import summary_of
 from tamis.backends.execution import leave_report
 from tamis.curation.card import Describe
+from tamis.curation.expected import CurationExpectation, RunTotals
 from tamis.curation.group import Group
 from tamis.curation.mixing import Draw, SourceMix
-from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
+from tamis.curation.output import drop_card, finish_output, forget_output, stored_bytes, tidy_output
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationFacts, CurationResult
 from tamis.curation.state import ChoiceTask, CurationRecord, ScoresTask
@@ -133,6 +134,9 @@ class CurationRun:
         self, recorder: RunRecorder, identity: dict[str, Any], mark: Mark, started_s: float
     ) -> CurationResult:
         self._plan_passes()
+        expectation = CurationExpectation(self.curation, self.settings.budget_bytes(), self.settings.n_workers())
+        is_whole = not self.has_commits()  # in this session; nothing is learned from the rest of a run
+        expectation.begin()
         summaries: dict[str, Summary] = {}
         scratch_bytes = 0
         for group in self.groups:
@@ -163,6 +167,17 @@ class CurationRun:
         whole = recorder.finish(RunCounts.of_ledger(written.ledger, labels), duplicate_stages=labels)
         written.report = leave_report(self.output.run_dir)
         self.output.keep_end()
+        if is_whole:
+            expectation.end(
+                RunTotals(
+                    facts["seconds"],
+                    mark.peak_bytes,
+                    scratch_bytes,
+                    written.ledger.read_bytes,
+                    stored_bytes(self.output.home, written, output_files),
+                    written.ledger.records.n,
+                )
+            )
         return CurationResult(
             "finished",
             self.output.path,
@@ -173,6 +188,7 @@ class CurationRun:
             scratch_bytes,
             facts,
             record=whole,
+            prediction=expectation.prediction,
         )
 
     def _plan_passes(self) -> None:

@@ -150,11 +150,13 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
     return chosen
 
 
-def estimate_documents(files: FileList) -> int:
+def estimate_documents(files: FileList, n_decoded: int | None = None) -> int:
     """Estimate the number of documents from the line feeds at the beginning of a few files of lines, decoded.
 
-    Other files count as documents of the usual size.
+    Other files count as documents of the usual size. `n_decoded`: decoded bytes of all files, if they were measured.
     """
+    if n_decoded is None:
+        n_decoded = decoded_bytes(files.paths, files.sizes)
     n_bytes = n_lines = 0
     step = max(1, len(files) // _SAMPLED_FILES)
     for path in files.paths[::step][:_SAMPLED_FILES]:
@@ -162,7 +164,7 @@ def estimate_documents(files: FileList) -> int:
             data = _beginning(path)
             n_bytes, n_lines = n_bytes + len(data), n_lines + data.count(b"\n")
     per_document = n_bytes / n_lines if n_lines else USUAL_DOCUMENT_BYTES
-    return max(1, round(decoded_bytes(files.paths, files.sizes) / per_document))
+    return max(1, round(n_decoded / per_document))
 
 
 def _beginning(path: str) -> bytes:

@@ -233,6 +233,7 @@ def execute(request: Request) -> CurationSummary:
     """Run the curation of a request and return what happened as plain values."""
     from tamis.backends.alerting import OFF
     from tamis.cli.jobs.passes import attended
+    from tamis.forecast import ranges
 
     workflow_and_settings = request.workflow()
     assert workflow_and_settings is not None
@@ -241,6 +242,8 @@ def execute(request: Request) -> CurationSummary:
     with attended(run_dir, settings, curation.name, Launch.of_request(request)) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _SaveFirst(show, request, run_dir)
         result = curation.run(executor, progress=begun, watch=watch, alerts=OFF, count_caller=True, **settings)
+    if result.status == "finished":
+        ranges.learn_command(result.seconds, result.prediction)
     about = described(result)
     about["alerts"] = watch.summary() if watch is not None else {}
     return about
@@ -282,7 +285,7 @@ def described(result: CurationResult) -> CurationSummary:
     about |= whole
     if result.record is not None:
         about |= result.record.cost()
-    about["prediction"] = {}  # of the last pass alone
+    about["prediction"] = result.prediction  # that of the last pass is of that alone
     about["drops"] = drops_of_run(result.run.ledger, run_dir_of(result.output))
     return cast("CurationSummary", about)
 

@@ -15,24 +15,24 @@ from tamis.cli.data.sampling import take_sample
 from tamis.cli.parsing.arguments import CommandExit
 from tamis.cli.plan.machine import Dataset, PlannedMachine, this_machine
 from tamis.cli.plan.mix import PlannedMix, plan_mix, plan_sources
-from tamis.cli.plan.show import budget_words, too_small_line
+from tamis.cli.plan.show import budget_words, range_words, too_small_line
+from tamis.cli.plan.show import sizes as span_of_sizes
+from tamis.cli.plan.show import times as span_of_times
 from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.curation import Curation
+from tamis.curation.costs import PassCost, pass_costs
+from tamis.curation.expected import conditions, curation_key, forecast
 from tamis.curation.planner import CurationPlan
 from tamis.curation.result import CurationSizes
-from tamis.curation.steps import Deduplication
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast import shipped_table
+from tamis.forecast.experience import Experience
+from tamis.forecast.prediction import Prediction
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size
 
-_READER, _WRITER = "tamis.stages.text.io.reader.", "tamis.stages.text.io.writer."
-_NUMBER_BYTES = 24  # of each document, where sources have max_documents
-_TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are compared
-_PARTITION_BYTES = 32 << 20
 _TOKEN_SAMPLE_BYTES, _TOKEN_FILES = 2 << 20, 16
-_HELD = 3  # what a worker holds of its partition: text, columns and what stages make of them
 _ON_NODES = (
     "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one "
     "process on the driver's node "
@@ -40,27 +40,12 @@ _ON_NODES = (
 )
 
 
-@dataclass(frozen=True)
-class PassCost:
-    """At most, where every document is left.
-
-    `cpu_s`: of one core; `seconds`: on all of them. `held_bytes`: of memory, all processes of a node.
-    """
-
-    name: str
-    read_bytes: int
-    written_bytes: int
-    held_bytes: int
-    cpu_s: float
-    seconds: float
-
-    def describe(self, where: PlannedMachine) -> str:
-        each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
-        return (
-            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds "
-            f"{format_size(self.held_bytes)}{each}, about "
-            f"{self.seconds:,.1f} s on {nodes}{where.cores} cores"
-        )
+def _cost_text(cost: PassCost, where: PlannedMachine) -> str:
+    each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
+    return (
+        f"reads {format_size(cost.read_bytes)}, writes at most {format_size(cost.written_bytes)}, holds "
+        f"{format_size(cost.held_bytes)}{each}, about {cost.seconds:,.1f} s on {nodes}{where.cores} cores"
+    )
 
 
 def show_passes(curation: Curation, as_json: bool) -> None:
@@ -94,18 +79,23 @@ def show_plan(
     is_real = where.is_this_machine and dataset is None
     smallest = smallest_of_curation(curation, may_run_trials and is_real)
     fits = budget_bytes >= smallest.n_bytes
-    costs = _costs(curation, passes, sizes, budget_bytes, where, dataset)
+    costs = pass_costs(curation, sizes, budget_bytes, where.cores, where.nodes)
+    experience = Experience(curation_key(curation))
+    ranges = _ranges(curation, costs, sizes, budget_bytes, where, experience)
     tokens = _tokens(curation, sizes, may_run_trials)
     mixes = _mixes(curation, settings, may_run_trials) if may_try_mix and is_real and fits else {}
     each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
     lines = _input_lines(sizes, tokens, is_imagined=dataset is not None)
     lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
+    lines += _range_lines(ranges, experience, each) if fits else []
     lines += [line for mix in mixes.values() for line in mix.lines()]
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
     figures = {
         **sizes,
         "costs": [asdict(c) for c in costs],
+        "forecast": ranges,
+        "basis": experience.basis,
         "output": curation.output_path,
         "tokens": None if tokens is None else asdict(tokens),
         "machine": machine,
@@ -116,7 +106,7 @@ def show_plan(
         "smallest_is_measured": smallest.is_measured,
         **{name: mix.to_dict() for name, mix in mixes.items()},
     }
-    cost_texts = [cost.describe(where) for cost in costs]
+    cost_texts = [_cost_text(cost, where) for cost in costs]
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
@@ -132,10 +122,40 @@ def _mixes(curation: Curation, settings: Mapping[str, Any], may_load_models: boo
     return {name: mix for name, mix in mixes.items() if mix is not None}
 
 
+def _ranges(
+    curation: Curation,
+    costs: Sequence[PassCost],
+    sizes: CurationSizes,
+    budget_bytes: int,
+    where: PlannedMachine,
+    experience: Experience,
+) -> Prediction:
+    """Return the forecast of the whole curation, by earlier runs on this machine or by the table."""
+    request = conditions(costs, sizes, budget_bytes, where.cores)
+    expected = forecast(
+        curation, costs, sizes, request, experience, elsewhere=not where.is_this_machine, nodes=where.nodes
+    )
+    return experience.planned(request, expected) if where.is_this_machine else expected.to_dict()
+
+
+def _range_lines(ranges: Prediction, experience: Experience, each: str) -> list[str]:
+    """Return the figures of the whole curation with their ranges, and what they are from."""
+    scratch = ranges["scratch_bytes"]
+    return [
+        f"peak memory: {span_of_sizes(ranges['peak_bytes'])}{each}",
+        *([f"scratch for keys: {span_of_sizes(scratch)}"] if scratch["high"] else []),
+        f"size of the output: {span_of_sizes(ranges['output_bytes'])}",
+        f"time: {span_of_times(ranges['seconds'])}",
+        f"from {experience.basis}; {range_words(ranges)}",
+    ]
+
+
 def _input_lines(sizes: CurationSizes, tokens: PlannedTokens | None, is_imagined: bool) -> list[str]:
     """Return the lines on the input and on the keys made of it."""
     files = "" if is_imagined else f" in {sizes['n_files']:,} files"
-    lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
+    decoded = f", about {format_size(sizes['decoded_bytes'])} decoded"
+    decoded = decoded if sizes["decoded_bytes"] != sizes["input_bytes"] else ""
+    lines = [f"input: {format_size(sizes['input_bytes'])}{files}{decoded}, about {sizes['n_documents']:,} documents"]
     lines += [] if tokens is None else [tokens.line()]
     return lines + [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
 
@@ -178,7 +198,13 @@ def _imagined_sizes(sizes: CurationSizes, dataset: Dataset) -> CurationSizes:
     """Return the sizes for data that is only imagined: keys grow with the documents."""
     n = max(1, dataset.decoded_bytes // max(1, dataset.document_bytes or shipped_table.DOCUMENT_BYTES))
     keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
-    return {"n_files": 0, "input_bytes": dataset.decoded_bytes, "n_documents": n, "key_bytes": keys}
+    return {
+        "n_files": 0,
+        "input_bytes": dataset.decoded_bytes,
+        "decoded_bytes": dataset.decoded_bytes,
+        "n_documents": n,
+        "key_bytes": keys,
+    }
 
 
 def _show(
@@ -216,45 +242,3 @@ def _show(
             f"output: {curation.output_path}",
         ]
     )
-
-
-def _costs(
-    curation: Curation,
-    plan: CurationPlan,
-    sizes: CurationSizes,
-    budget_bytes: int,
-    where: PlannedMachine,
-    dataset: Dataset | None,
-) -> list[PassCost]:
-    """Return one cost entry per pass of the plan."""
-    files, n_cores = curation.files(), where.cores
-    decoded = shipped_table.decoded_bytes(files.paths, files.sizes)
-    decoded = dataset.decoded_bytes if dataset is not None else decoded
-    held_bytes = shipped_table.WORKER_BYTES + _HELD * min(_PARTITION_BYTES, max(1, decoded // max(1, n_cores)))
-    held_bytes = min(budget_bytes, shipped_table.FIXED_BYTES + n_cores * held_bytes)
-    kinds = {step.name: _class_of(step) for step in curation.steps}
-    keys, groups = iter(sizes["key_bytes"].values()), iter(plan.groups)
-    costs = []
-    for planned_pass in plan.passes:
-        names = [_READER, *(kinds[name] for name in (*planned_pass.runs, *planned_pass.redoes))]
-        if planned_pass.name.startswith("keys for "):
-            names.append(_class_of(curation.steps[next(groups).decides[-1]]))
-            written = int(next(keys))
-        elif planned_pass.name.startswith("texts for "):
-            written = int(decoded * _TEXT_SHARE)
-        elif planned_pass.name == "write":
-            names.append(_WRITER)
-            written = decoded
-        else:
-            written = int(sizes["n_documents"]) * _NUMBER_BYTES
-        cpu_s = decoded * shipped_table.seconds_per_byte(names)
-        seconds = round(cpu_s / n_cores / where.nodes, 2)
-        costs.append(PassCost(planned_pass.name, decoded, written, held_bytes, round(cpu_s, 2), seconds))
-    return costs
-
-
-def _class_of(step: Any) -> str:
-    """Return the class name of a step as the shipped table spells it."""
-    if isinstance(step, Deduplication):
-        return f"tamis.dedup.{step.kind.name}."
-    return f"{type(step).__module__}.{type(step).__qualname__}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.ratios import ratio_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader, StreamWriter
 from tamis.formats.registry import (
@@ -30,7 +31,6 @@ from tamis.stores.opening import open_buffered, size_of
 
 RECORD_SUFFIXES = tuple(s + c for s in suffixes("warc") for c in reversed(CODEC_SUFFIXES))
 _CHUNK = 1 << 20
-_RATIO_BYTES = 4_000_000
 _WHOLE_BYTES = 64_000_000  # of one file that is copied whole
 _LEAST_BYTES = 64_000  # of one file that a recipe is tried on
 _ENDLESS_BYTES = 64 << 20  # of one line
@@ -109,7 +109,7 @@ def _lines(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, 
         for lines in _whole_lines(reader, n_bytes):
             total += out.write(lines)
         if codec and not packed:
-            ratio = _ratio(reader, size_of(path))
+            ratio = ratio_of(reader, size_of(path))
     return copy, total, ratio
 
 
@@ -131,16 +131,6 @@ def _whole_lines(reader: StreamReader, n_bytes: int) -> Iterator[bytes]:
             data = b""
         yield pending[:end]
         total, pending = total + end, pending[end:]
-
-
-def _ratio(reader: StreamReader, size_bytes: int) -> float:
-    """Return decoded bytes per compressed byte, measured over a few MB: the reader is some 100 kB ahead."""
-    try:
-        while reader.compressed_offset < _RATIO_BYTES and reader.skip(_CHUNK) == _CHUNK:
-            pass
-    except StreamFault:
-        pass
-    return reader.decoded_offset / max(min(reader.compressed_offset, size_bytes), 1)
 
 
 def _rows(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, float]:
