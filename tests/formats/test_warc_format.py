@@ -199,6 +199,21 @@ def test_labels_of_pages_never_reach_the_codecs_of_python() -> None:
         assert decode_page(b"plain \\u0041 text", label) == (b"plain \\u0041 text", "utf-8")
 
 
+def test_no_charset_is_guessed_for_bytes_with_a_nul(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = gzip.compress(bytes(range(256)) * 40 + CYRILLIC.encode("koi8-r"), mtime=0)
+    assert b"\0" in archive
+    with monkeypatch.context() as patched:
+        patched.setattr("tamis.formats.warc.charset.optional", lambda *_: pytest.fail("statistics take long on these"))
+        assert decode_page(archive, "utf-8") is None
+        for mark in (b"", b"\xff\xfe"):  # UTF-16 is declared, by a header or a mark
+            decoded = decode_page(mark + CYRILLIC.encode("utf-16-le"), "" if mark else "utf-16le")
+            assert decoded is not None
+            assert decoded.utf8.decode() == CYRILLIC
+    guessed = decode_page(CYRILLIC.encode("koi8-r") * 20, "utf-8")
+    assert guessed is not None
+    assert guessed.charset == "koi8-r"
+
+
 def test_a_page_that_was_cut_inside_of_a_character_stays_utf8() -> None:
     cut = decode_page(CYRILLIC.encode()[:-2] + b"\xd1", "utf-8")
     assert cut is not None

@@ -1,11 +1,11 @@
 """Text of web pages: which charset a page is in, and its bytes decoded.
 
 Candidates in order, as in the WHATWG Encoding standard: a byte order mark, the HTTP header, `<meta charset>` in the
-first 2 KiB, UTF-8, and what the bytes look like. The first that decodes the page without a fault is used: servers
-that declare a wrong charset are common. A page that is UTF-8 but for a few bytes (it was cut off) is decoded as such;
-if nothing else fits either, the first candidate decodes it. U+FFFD then replaces the bytes that do not fit, provided
-that these are few. Labels are looked up in a list of the standard's encodings: names from pages never reach Python's
-codecs, some of which take quadratic time.
+first 2 KiB, UTF-8, and what the bytes look like, unless there is a NUL among them. The first that decodes the page
+without a fault is used: servers that declare a wrong charset are common. A page that is UTF-8 but for a few bytes (it
+was cut off) is decoded as such; if nothing else fits either, the first candidate decodes it. U+FFFD then replaces the
+bytes that do not fit, provided that these are few. Labels are looked up in a list of the standard's encodings: names
+from pages never reach Python's codecs, some of which take quadratic time.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ def _candidates(body: bytes, declared: str, is_markup: bool) -> Iterator[tuple[s
     if "utf-8" not in seen:
         seen.add("utf-8")
         yield "utf-8", 0
+    if b"\0" in body:  # images and archives that servers call pages: statistics take long on them
+        return
     encoding = optional("resiliparse.parse.encoding", "detecting the charset of pages", "html")
     found = _NAMES.get(str(encoding.detect_encoding(body, from_html_meta=False) or "").lower())
     if found is not None and found not in seen:
