@@ -80,10 +80,11 @@ def _rule(facts: Facts, rule: RuleFacts, most: int, is_open: bool) -> str:
     stage = f' <span class="dim">{text(rule.stage)}</span>' if rule.stage != rule.name else ""
     size = f" · {format_size(rule.bytes)}" if rule.bytes else ""
     kind = "k4" if rule.stage in facts.run.duplicate_stages else "k3"
+    noun = "document" if rule.documents == 1 else "documents"
     return (
         f'<details class="rule" id="{rule.anchor}" data-rule="{_attribute(f"{rule.stage}:{rule.name}")}"'
         f"{' open' if is_open else ''}><summary><span><b>{text(rule.name)}</b>{stage}</span>"
-        f'<span class="n">{rule.documents:,} documents{share}{size}</span>{bar(rule.documents / most, kind)}</summary>'
+        f'<span class="n">{rule.documents:,} {noun}{share}{size}</span>{bar(rule.documents / most, kind)}</summary>'
         f"{_words(rule)}{_chart(rule)}{_slider(facts, rule)}{_examples(facts, rule)}</details>"
     )
 
