@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.join_segments import passes as joining
+from tamis.dedup.join_segments import procedure as joining
 from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 from tamis.errors import RunConflict, UsageError
 from tests.support.run_dirs import run_dir_path
