@@ -195,9 +195,11 @@ def test_kills_in_every_pass(tmp_path: Path) -> None:
     assert check(tmp_path, list(plan), seed=3) == Counter(plan)
 
 
-@pytest.mark.timeout(400)
-def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
-    """A third of the documents are new; the index ends with two entries, whole, and nothing else."""
+def check_index(tmp_path: Path, plan: list[tuple[str, str]]) -> None:
+    """Kill runs that use an index and add to it.
+
+    A third of the documents are new; the index ends with two entries, whole, and nothing else.
+    """
     source = write_corpus(tmp_path / "in")
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
@@ -224,13 +226,23 @@ def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
         return killer, (lines, kept, [e["by_file"] for e in entries])
 
     _, calm = added("calm", [])
-    plan = [("decision", "solver"), ("index", "driver")]
     n_rounds = n_missed = 0
     while plan:  # a pass may be over before it is seen: then in another round
         assert n_rounds < 8, f"whole runs without a kill in {plan[0]}"
         killer, found = added(f"killed{n_rounds}", plan, n_missed)
         assert found == calm
         n_rounds, n_missed = n_rounds + 1, killer.n_missed
+
+
+@pytest.mark.timeout(400)
+def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
+    check_index(tmp_path, [("decision", "solver"), ("index", "driver")])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_killed_solver_that_adds_to_an_index(tmp_path: Path) -> None:
+    check_index(tmp_path, [("index", "solver")])
 
 
 @pytest.mark.slow
