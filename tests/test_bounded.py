@@ -33,7 +33,7 @@ def bounded(minutes: float, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=50)
 
 
-def test_a_daemon_is_ended_and_holds_nobody_up() -> None:
+def test_a_daemon_is_ended_and_delays_no_exit() -> None:
     done = bounded(0.5, DAEMON + "else:\n    time.sleep(0.3)\n    sys.exit(3)\n")
     assert done.returncode == 3
     assert not Path("/proc", done.stdout.strip()).exists()

@@ -97,7 +97,7 @@ def test_words_in_an_error_of_a_stage_say_nothing(kind: type[Exception], words: 
     assert is_memory_failure(made_by("my_stages", kind(words))) is False
 
 
-def test_what_lies_behind_an_error_counts_as_a_traceback_shows_it() -> None:
+def test_causes_of_an_error_count_as_a_traceback_shows_them() -> None:
     error = ValueError("cannot decode")
     error.__cause__ = MemoryError()
     assert is_memory_failure(error) is True
@@ -125,7 +125,7 @@ def test_what_libraries_really_raise() -> None:
     assert is_memory_failure(missing.value) is True
 
 
-def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
+def test_the_bytes_requested_are_known_where_a_library_says_them() -> None:
     with pytest.raises(MemoryError) as numpy:
         np.empty((1 << 40, 1 << 20), np.int16)
     assert requested_bytes(numpy.value) == 1 << 61

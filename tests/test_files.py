@@ -217,7 +217,7 @@ def test_what_is_no_folder_is_refused_by_name(tmp_path: Path, victim: Path) -> N
         files.own_folder(victim / "below", "")
 
 
-def test_scratch_lies_where_not_everybody_can_swap_it(tmp_path: Path) -> None:
+def test_scratch_is_where_other_users_cannot_swap_it(tmp_path: Path) -> None:
     files.check_scratch_parent(tmp_path / "made" / "now")
     (tmp_path / "made").chmod(0o1777)
     files.check_scratch_parent(tmp_path / "made")
@@ -227,7 +227,7 @@ def test_scratch_lies_where_not_everybody_can_swap_it(tmp_path: Path) -> None:
     assert files.unguessable(tmp_path, "tamis-") != files.unguessable(tmp_path, "tamis-")
 
 
-def test_the_end_of_a_log_is_no_longer_than_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_log_is_no_longer_than_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     log.write_text("0123456789")
     assert (files.tail(log, 4), files.tail(log, 40), files.tail(tmp_path / "none")) == ("6789", "0123456789", "")

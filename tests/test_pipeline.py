@@ -79,7 +79,7 @@ def test_an_order_that_cannot_work_is_refused(stages: list[Any], error: type[Exc
         Pipeline("p", stages=stages).build()
 
 
-def test_a_column_that_nobody_provides_is_named_before_the_run() -> None:
+def test_a_column_that_no_stage_provides_is_named_before_the_run() -> None:
     reader = JsonlReader("in/", fields=["text"])
     with pytest.raises(
         PipelineError,

@@ -91,7 +91,7 @@ def test_names_of_other_things(name: str) -> None:
     assert secrets.kind_of(name) == ""
 
 
-def test_a_secret_is_a_text_that_shows_itself_to_nobody() -> None:
+def test_a_secret_is_a_text_that_is_never_shown() -> None:
     made = Secret(KEY)
     assert (made, len(made), f"Bearer {made}", made + "x") == (KEY, len(KEY), f"Bearer {KEY}", KEY + "x")
     assert KEY not in repr(made)
@@ -228,7 +228,7 @@ class Ask(ProcessingStage):
 """
 
 
-def test_secrets_given_by_set_are_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_given_by_set_are_required_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the name says nothing: its value is found under the name of a secret."""
     source, output = documents(tmp_path / "in"), tmp_path / "out"
     (tmp_path / "r.yaml").write_text(RECIPE.format(source=source, output=output))
@@ -261,7 +261,7 @@ def test_messages_of_failed_runs_tell_no_secret(tmp_path: Path) -> None:
     assert files_with(tmp_path / "out", KEY) == []
 
 
-def test_values_that_make_up_attributes_and_modules_are_not_asked() -> None:
+def test_values_that_make_up_attributes_and_modules_are_not_searched() -> None:
     class Eager:
         def __getattr__(self, name: str) -> None:
             raise OSError(f"{name}: cannot open shared object file")

@@ -39,7 +39,7 @@ def stages(request: pytest.FixtureRequest) -> Iterator[types.ModuleType]:
     del sys.modules[module.__name__]
 
 
-def test_names_that_only_a_type_checker_knows_are_not_asked_for(stages: types.ModuleType) -> None:
+def test_names_that_only_a_type_checker_knows_are_not_resolved(stages: types.ModuleType) -> None:
     assert list(signature(stages.Cut).parameters) == ["n"]
     assert stages.Cut().is_fanout_stage()
 

@@ -63,7 +63,7 @@ def test_tasks_of_other_kinds() -> None:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-def test_columns_are_decoded_when_asked_for_and_once() -> None:
+def test_columns_are_decoded_on_first_use_and_once() -> None:
     batch, origin = lazy()
     assert (batch.num_items, batch.get_columns(), origin.decoded) == (4, ["text", "n"], [])
     assert batch.column("n").to_pylist() == [1, 2, 3, 4]
@@ -230,7 +230,7 @@ def test_rows_that_were_appended_are_new() -> None:
     assert child.column("text").to_pylist() == ["a", "b", "c", "d", "new"]
 
 
-def test_ids_that_nobody_gave_out_are_not_believed() -> None:
+def test_ids_that_were_never_given_out_are_refused() -> None:
     batch, _ = lazy()
     forged = pa.table({"text": ["x", "y"], ROW_ID: [77, -1]})
     child = returned(forged, batch)

@@ -73,7 +73,7 @@ def test_without_a_gpu_there_is_a_worker_on_the_cpu(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"cluster_type": "tpu"}, "must be 'cpu' or 'gpu'"),
         ({"scheduler_address": "tcp://x:1"}, "no scheduler of Dask"),
@@ -82,8 +82,8 @@ def test_without_a_gpu_there_is_a_worker_on_the_cpu(monkeypatch: pytest.MonkeyPa
         ({"rmm_pool_size": "lots"}, "rmm_pool_size"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         get_client(**wrong)
 
 

@@ -96,7 +96,7 @@ def test_partitions_before_the_exception_are_committed_and_not_repeated(tmp_path
     assert (resumed.last_result.ledger.written.n, resumed.last_result.ledger.quarantined.n) == (20, 1)
 
 
-def test_quarantines_if_asked_to(tmp_path: Path, source: Path) -> None:
+def test_errors_are_quarantined_if_the_setting_says_so(tmp_path: Path, source: Path) -> None:
     lines = [*documents(50), b'{"text": "BAD"}']
     write_lines(source, lines)
     settings = {"fail_fast": False, "quarantine_limit": "10%"}

@@ -67,7 +67,7 @@ def test_the_manifest_and_the_run_database_tell_the_same(copied: tuple[Seen, Pat
         assert max(t.peak_bytes for t in series.totals()) == pytest.approx(told, rel=0.01)
 
 
-def test_the_command_itself_is_counted_and_leaves_nobody_behind(copied: tuple[Seen, Path]) -> None:
+def test_the_command_itself_is_counted_and_leaves_no_process(copied: tuple[Seen, Path]) -> None:
     seen, _ = copied
     assert json.loads(seen.output)["caller_bytes"] == 0
     assert seen.left == []

@@ -290,7 +290,7 @@ def test_mistakes(args: list[str], message: str, place: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_of_each_file_enough_is_tried_however_little_is_asked_for(place: Path, tmp_path: Path) -> None:
+def test_of_each_file_enough_is_tried_however_small_the_sample(place: Path, tmp_path: Path) -> None:
     (tmp_path / "heads").mkdir()
     paths = [str(place / "in" / name) for name in ("a.jsonl", "b.jsonl.gz", "c.parquet")]
     assert all(head["n_bytes"] > 50_000 for head in take(paths, str(tmp_path / "heads"), 1000))

@@ -136,7 +136,7 @@ def test_what_a_bucket_names_on_this_machine_is_reported_and_must_be_ones_own(
         find_request("s3://bucket/first", asked(modules=("mine",)))
 
 
-def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
+def test_how_stores_are_reached_is_kept_and_for_a_bucket_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(stores.VARIABLE, "{}")
@@ -175,7 +175,7 @@ def test_a_shard_continues_as_that_shard(tmp_path: Path, monkeypatch: pytest.Mon
             command_file.load(str(run_dir.parent))
 
 
-def test_resume_continues_where_it_was_asked_to_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_continues_in_the_named_directory_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     output = made(tmp_path)
     run_dir_path(output).rename(run_dir_path(tmp_path / "moved"))

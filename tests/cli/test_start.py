@@ -176,7 +176,7 @@ def test_what_cannot_be_printed_is_reported_in_a_line_and_by_the_exit_code(args:
     assert with_streams(">/dev/full", *args) == FULL
 
 
-def test_streams_that_are_closed_are_nobodys() -> None:
+def test_closed_streams_are_no_error() -> None:
     assert with_streams(">/dev/null", "--version") == (0, "")
     assert with_streams(">&-", "--help") == (0, "")
     assert with_streams("<&- >&- 2>&-", "--help", module="main") == (0, "")

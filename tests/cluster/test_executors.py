@@ -172,7 +172,7 @@ def test_a_cluster_is_ended_where_its_start_fails(
     assert os.environ["RAY_ADDRESS"] == "10.0.0.9:1"
 
 
-def test_a_cluster_that_died_leaves_no_address_behind(fake_head: list[FakeHead]) -> None:
+def test_a_cluster_that_died_leaves_no_address(fake_head: list[FakeHead]) -> None:
     started = RayClient()
     started.start()
     fake_head[0].is_running = False

@@ -101,7 +101,7 @@ def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "parts"),
     [
         ("null", ["text_null"]),
         ("short", ["word_count", "min_words", "4"]),
@@ -109,10 +109,10 @@ def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
         ("similar", ["remove_fuzzy_duplicates", "kept:", "+++ removed", "changed"]),
     ],
 )
-def test_why_answers_for_any_step(document: str, told: list[str], made: Any) -> None:
+def test_why_answers_for_any_step(document: str, parts: list[str], made: Any) -> None:
     said = tamis("why", made[0] / "out", document)
     assert said.exit_code == 0, said.output
-    assert [part for part in told if part not in said.output] == []
+    assert [part for part in parts if part not in said.output] == []
 
 
 def test_what_another_threshold_would_do_is_reported_of_what_was_written_in_the_end(made: Any) -> None:

@@ -37,7 +37,7 @@ def curated(place: Path, out: Path) -> tuple[list[dict[str, Any]], Any, Curation
     return rows, result, curation
 
 
-def test_the_model_is_asked_once_and_the_output_is_the_same(
+def test_the_model_is_called_once_and_the_output_is_the_same(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_cache, "_DISK_SPEED", 1e15)  # so small a model is quicker than any disk

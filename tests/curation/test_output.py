@@ -75,7 +75,7 @@ def packed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_document_is_in_one_split_and_files_have_the_asked_size(packed: Path, source: Path) -> None:
+def test_every_document_is_in_one_split_and_files_have_the_requested_size(packed: Path, source: Path) -> None:
     names = data_names(packed)
     shards = [n for n in names if n.startswith("train-")]
     assert names == ["README.md", *shards, *(n for n in names if n.startswith("validation-"))]

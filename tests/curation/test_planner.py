@@ -59,7 +59,7 @@ def test_keys_that_mean_something_else_by_equal_are_not_shared() -> None:
     assert plan.n_reads == 3
 
 
-def test_only_one_exact_deduplication_is_joined_and_only_by_the_fuzzy_one_behind_it() -> None:
+def test_only_one_exact_deduplication_is_joined_and_only_by_the_fuzzy_one_after_it() -> None:
     assert [g.decides for g in make_plan([EQUAL, SIMILAR, SIMILAR]).groups] == [(0, 1), (2,)]
     assert [g.decides for g in make_plan([CUT, SIMILAR]).groups] == [(0,), (1,)]
     assert [g.decides for g in make_plan([SIMILAR, EQUAL]).groups] == [(0,), (1,)]

@@ -45,7 +45,7 @@ def run(source: str, output: Path, settings: dict[str, Any] | None = None, **par
     ],
     ids=["no input", "no memory", "no index", "a setting"],
 )
-def test_a_call_that_was_wrong_leaves_nothing_behind(
+def test_a_wrong_call_leaves_nothing(
     tmp_path: Path, source: str, wrong: dict[str, Any], error: type[Exception], there: bool
 ) -> None:
     output, scratch = tmp_path / "out", tmp_path / "scratch"

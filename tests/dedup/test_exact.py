@@ -131,7 +131,7 @@ def test_which_one_stays(tmp_path: Path, keep: str, expected: list[str]) -> None
     assert [d["id"] for d in read(tmp_path / "out")] == expected
 
 
-def test_what_is_no_number_comes_last_whatever_lies_next_to_it(tmp_path: Path) -> None:
+def test_what_is_no_number_comes_last_whatever_is_next_to_it(tmp_path: Path) -> None:
     """One text among numbers makes texts of its neighbours in a block: that must not change what they are worth."""
     odd = ["n/a", None, True, [1], {"a": 1}, "", "1_0", "0x9", "Infinity"]
     docs = [{"id": i, "text": "same", "score": v} for i, v in enumerate([*odd, 3, 12, "11.5", -4e2])]

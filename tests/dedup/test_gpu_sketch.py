@@ -149,7 +149,7 @@ def test_where_sketches_are_made_is_measured_and_reported() -> None:
 @pytest.mark.parametrize(
     "error", [MissingExtra("sketches", "gpu"), RuntimeError("nvrtc: no such file"), Differs("keys")]
 )
-def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_for(
+def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_is_required(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(sketch: Sketch) -> Any:
@@ -169,7 +169,7 @@ def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_fo
         asked.setup()
 
 
-def test_the_gpu_asked_for_is_asked_for_on_workers_too() -> None:
+def test_a_required_gpu_is_required_on_workers_too() -> None:
     for backend in ("gpu", "auto"):
         (stage, _bands), *_ = RemoveFuzzyDuplicates(None, "o", "i", backend=backend)._keys_of(20, True)
         assert stage._backend == backend

@@ -231,7 +231,7 @@ def test_cutting_is_that_of_the_reference(texts: list[str], unit: str, window: i
     assert n_units.tolist() == [split(t, unit)[-1][0] + 1 for t in texts]
 
 
-def test_a_paragraph_takes_the_blank_lines_behind_it_along() -> None:
+def test_a_paragraph_includes_the_blank_lines_after_it() -> None:
     (after,), _ = cut_out(pa.array(["\n\none\ntwo\n\n\nthree\n\nfour\n"]), [np.array([1])], "paragraph")
     assert after.as_py() == "\n\none\ntwo\n\n\nfour\n"
     (after,), _ = cut_out(pa.array(["\n\none\ntwo\n\n\nthree\n\nfour\n"]), [np.array([1, 2])], "paragraph")

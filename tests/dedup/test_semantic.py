@@ -144,15 +144,15 @@ def test_where_no_document_has_an_embedding_its_length_is_not_known(column: pa.A
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ([[1.0, 2.0], [1.0]], "document 0 of this batch has 2 numbers, expected 1"),
         ([[1.0, float("nan")]], "not finite"),
         ([[1.0, None]], "null among its numbers"),
     ],
 )
-def test_embeddings_that_cannot_be_compared_are_refused(values: Any, told: str) -> None:
-    with pytest.raises(PipelineError, match=told):
+def test_embeddings_that_cannot_be_compared_are_refused(values: Any, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         unit_vectors(pa.array(values, pa.list_(pa.float64())), "e", None)
 
 
@@ -170,7 +170,7 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"eps": None, "perform_removal": True}, "eps: say how unlike"),
         ({"eps": 1.5}, "eps: expected a number"),
@@ -181,8 +181,8 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
         ({"n_init": 3}, "n_init"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         SemanticDeduplicationWorkflow(str(tmp_path), str(tmp_path / "o"), **({"n_clusters": 4, "eps": EPS} | options))
 
 
@@ -400,7 +400,7 @@ def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"max_samples_per_batch": 10}, "max_samples_per_batch is for its stages one by one"),
         ({"metadata_fields": ["grade"]}, "metadata_fields is for its stages one by one"),
@@ -408,8 +408,8 @@ def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
         ({"write_kwargs": {"compression": "gzip"}}, "write_kwargs is not used"),
     ],
 )
-def test_parameters_that_have_another_means_here_are_reported(given: dict[str, Any], told: str) -> None:
-    with pytest.warns(UserWarning, match=told):
+def test_parameters_that_have_another_means_here_are_reported(given: dict[str, Any], message: str) -> None:
+    with pytest.warns(UserWarning, match=message):
         SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, **given)
 
 
@@ -435,12 +435,12 @@ def test_ids_are_those_of_the_input_that_was_compared(tmp_path: Path) -> None:
     pq.write_table(pa.table({name: values[::-1] for name, values in rows.items()}), tmp_path / "in.parquet")
     assert found_alone(tmp_path).status == "already"
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "duplicates").glob("*.parquet")} == made
-    told = r"no ids were written to .*the input changed after it was compared"
-    with pytest.warns(UserWarning, match=told):  # other ids are asked for
+    message = r"no ids were written to .*the input changed after it was compared"
+    with pytest.warns(UserWarning, match=message):  # other ids are asked for
         found_alone(tmp_path, id_field="other")
     assert ids_in(tmp_path) == ["c"]
     shutil.rmtree(tmp_path / "out" / "duplicates")
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         found_alone(tmp_path)
     assert not (tmp_path / "out" / "duplicates").exists()
     found_alone(tmp_path, {"fresh": True})

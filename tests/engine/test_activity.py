@@ -9,7 +9,7 @@ from tamis.engine import activity as doing
 from tests.support.forks import fork
 
 
-def test_what_a_killed_process_was_doing_is_left_behind() -> None:
+def test_what_a_killed_process_was_doing_is_kept() -> None:
     page = doing.shared_page()
     told, tell = os.pipe()
     pid = fork()

@@ -66,7 +66,7 @@ def test_receive_blocks_for_one_and_returns_none_at_the_end(pair: tuple[Channel,
     assert [channel.receive(), channel.receive(), channel.receive()] == [Line(1), Line(2), None]
 
 
-def test_sending_to_nobody_says_so(pair: tuple[Channel, socket.socket]) -> None:
+def test_sending_to_a_closed_peer_returns_false(pair: tuple[Channel, socket.socket]) -> None:
     channel, other = pair
     other.close()
     assert channel.send(Line(1)) is False

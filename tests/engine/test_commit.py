@@ -392,9 +392,7 @@ def test_an_interrupt_waits_until_what_was_submitted_is_committed(
     folder.close()
 
 
-def test_an_error_that_nobody_foresaw_is_reported_instead_of_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unforeseen_error_is_reported_instead_of_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunDir(str(tmp_path / "out"))
     folder.open()
 

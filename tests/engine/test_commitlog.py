@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(CommitLog(str(path)).read()) == [record(1), record(3)]
 
 
-def test_nothing_is_appended_behind_half_a_line_that_cannot_be_taken_back(
+def test_nothing_is_appended_after_half_a_line_that_cannot_be_truncated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"

@@ -127,7 +127,7 @@ def test_an_earlier_attempt_is_remembered_by_stage(tmp_path: Path) -> None:
     again.close()
 
 
-def test_while_a_reader_holds_the_file_rows_wait_and_nobody_blocks(tmp_path: Path) -> None:
+def test_while_a_reader_holds_the_file_rows_wait_and_no_caller_blocks(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     db = RunDatabase(str(path))
     reader = sqlite3.connect(path, isolation_level=None)
@@ -239,7 +239,7 @@ def test_the_columns_are_read_from_the_schema() -> None:
     assert COLUMNS["samples"][:3] == ("at", "used_bytes", "budget_bytes")
 
 
-def test_a_disk_that_hangs_keeps_nobody_waiting_and_loses_only_what_is_too_much(
+def test_a_disk_that_hangs_blocks_no_caller_and_loses_only_what_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tamis.engine.monitor.database._FLUSH_S", 0.0)

@@ -11,7 +11,7 @@ import pytest
 from tamis.engine.run.event_loop import Discarder
 
 
-def test_a_disk_that_hangs_keeps_nobody_waiting_until_names_may_be_used_again(
+def test_a_disk_that_hangs_blocks_no_caller_until_names_may_be_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, own = threading.Event(), os.unlink

@@ -65,7 +65,7 @@ def test_what_was_seen_before_the_last_worker_was_warm_is_forgotten() -> None:
     assert (use.changed() or {})["busy"] == {"0": 0.75}
 
 
-def test_what_is_behind_the_last_unit_of_a_gpu_is_not_waiting() -> None:
+def test_what_follows_the_last_unit_of_a_gpu_is_not_waiting() -> None:
     use = GpuUse(Ledger())
     for busy in (0.3, 1.0):
         use.sample([sample(busy)], supervisor(3, more=False, unit=1))

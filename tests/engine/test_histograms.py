@@ -59,7 +59,7 @@ def test_any_histogram_survives_text(histogram: Histogram) -> None:
 @pytest.mark.parametrize(
     "text", ["x", "1", "1:", "1:x", "1:1,,1", "347:1", "-347:1", "346:1,1", "5:-1", "1:1;;", "9999999999:1"]
 )
-def test_what_nobody_wrote_is_refused(text: str) -> None:
+def test_malformed_histograms_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"histogram|invalid literal"):
         Histogram({0: 1}).merge(Histogram.from_text(text))
 

@@ -96,7 +96,7 @@ def test_a_part_without_the_later_stages_merges_too() -> None:
     assert whole.problems() == []
 
 
-def test_dropping_nothing_leaves_no_reason_behind() -> None:
+def test_dropping_nothing_leaves_no_reason() -> None:
     book = StageBook("s")
     book.drop("why", 0, 0)
     assert book.dropped == {}

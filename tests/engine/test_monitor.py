@@ -275,7 +275,7 @@ def test_what_the_watch_wants_is_done_and_what_it_raises_is_noted(tmp_path: Path
         assert [a.text for a in series.alerts()] == ["full"]
 
 
-def test_a_fault_in_here_is_noted_once_and_hurts_nobody(tmp_path: Path) -> None:
+def test_a_fault_of_the_monitor_is_noted_once_and_stops_nothing(tmp_path: Path) -> None:
     class Broken:
         def sample(self) -> Any:
             raise OSError("the driver is gone")

@@ -84,7 +84,7 @@ def test_the_highest_peak_of_a_process_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert [tree.sample({}, {})[0]["peak_bytes"] for _ in range(3)] == [300, 900, 900]
 
 
-def test_shared_memory_is_asked_for_now_and_then_and_whenever_workers_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_is_read_now_and_then_and_whenever_workers_change(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     anon = [100, 150, 150, 150, 150, 150, 150, 150]
 

@@ -121,7 +121,7 @@ def test_rows_whose_text_is_not_utf8_are_set_aside(tmp_path: Path) -> None:
     assert contents.n_records == 4
 
 
-def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+def test_only_the_requested_columns_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     bad_text(path)
     contents = read_pieces(

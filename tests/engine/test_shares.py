@@ -126,7 +126,7 @@ def test_caps_and_workers_stay_inside_the_usable_part() -> None:
         assert made.pool_bytes // made.n_workers - made.worker_bytes >= 24 * MB
 
 
-def test_fewer_workers_than_asked_is_recorded_with_its_reason() -> None:
+def test_fewer_workers_than_requested_is_recorded_with_its_reason() -> None:
     record = SettingsLog()
     made = shares(250 * MB, record, workers=64)
     entry = next(e for e in record.entries if e["name"] == "workers")
@@ -136,7 +136,7 @@ def test_fewer_workers_than_asked_is_recorded_with_its_reason() -> None:
     assert [(e["value"], e["chosen_by"]) for e in record.entries if e["name"] == "workers"] == [(3, "user")]
 
 
-def test_workers_follow_the_cores_when_nobody_says() -> None:
+def test_workers_follow_the_cores_by_default() -> None:
     assert shares(1_000_000 * MB).n_workers == len(os.sched_getaffinity(0))
 
 

@@ -348,7 +348,7 @@ def test_a_feeder_continues_while_the_queue_has_room() -> None:
     assert not s.pool.workers[feed.worker].dying  # who waits is not late
 
 
-def test_a_feeder_that_dies_continues_behind_what_it_handed_out() -> None:
+def test_a_feeder_that_dies_continues_after_what_it_handed_out() -> None:
     s, feed = feeding()
     supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
     supervise.died(s, feed.worker, "signal SIGSEGV", 11, 2.0)
@@ -380,7 +380,7 @@ def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> AssignUnit:
     raise AssertionError("the feeder does not start again")
 
 
-def test_a_feeder_gets_what_it_asked_for_and_others_work_next_to_it() -> None:
+def test_a_feeder_gets_what_it_requested_and_others_work_next_to_it() -> None:
     s, feed = feeding(pool=300 * MB, slots=2)
     again = fed_again(s, starved(s, feed, 1.0, requested_bytes=134 * MB, peak_bytes=3 * MB), 1.0)
     assert (again.cap_bytes, s.arbiter.fits_next_to_others(again.cap_bytes)) == (int(137 * MB * 1.1), True)
@@ -597,7 +597,7 @@ def test_a_unit_takes_a_small_part_of_the_time_so_far() -> None:
         assert seconds <= max(5.01, passed_s / 7)
 
 
-def test_a_slow_segment_behind_a_fast_one_bounds_what_is_read() -> None:
+def test_a_slow_segment_after_a_fast_one_bounds_what_is_read() -> None:
     """While nothing is through a segment, nothing large is begun.
 
     Then the time that a byte of the input takes there counts.

@@ -92,7 +92,7 @@ def test_a_block_leaves_the_feeder_the_rest_of_its_file() -> None:
     assert queue.segments[0][0].scratch_paths == ["b0"]
 
 
-def test_a_patient_feed_is_queued_behind_others() -> None:
+def test_a_patient_feed_is_queued_after_others() -> None:
     queue = work_queue(PieceKind.STREAM, PieceKind.STREAM, PieceKind.STREAM)
     feeds = [queue.new_unit([Piece(i, PieceKind.STREAM, f"in{i}", 0)]) for i in range(3)]
     for feed in feeds:

@@ -118,7 +118,7 @@ def test_concatenated_members(tmp_path: Path, codec: str) -> None:
     assert quarantine(tmp_path / "out") == []
 
 
-def test_junk_behind_the_last_member(tmp_path: Path) -> None:
+def test_junk_after_the_last_member(tmp_path: Path) -> None:
     result = _run(tmp_path, "gz", compress(PLAIN, "gz") + b"junk that is no gzip", fed=True)
     assert result.exit_code == 0, "20 bytes are below the limit"
     assert lines_of(tmp_path / "out") == LINES
@@ -175,7 +175,7 @@ def test_a_line_that_is_no_record_is_all_there_is(tmp_path: Path) -> None:
     assert execute(tmp_path / "in", tmp_path / "out", local=False).exit_code == 3
 
 
-def test_resuming_behind_a_damaged_stream_changes_nothing(tmp_path: Path) -> None:
+def test_resuming_after_a_damaged_stream_changes_nothing(tmp_path: Path) -> None:
     data = compress(PLAIN, "gz")
     _run(tmp_path, "gz", data[: len(data) // 2], fed=True)
     before = content_hash(tmp_path / "out")

@@ -118,7 +118,7 @@ def run_by_file(tmp_path: Path, **settings: Any) -> None:
     )
 
 
-def test_everything_is_quarantined_if_asked_for(tmp_path: Path) -> None:
+def test_everything_is_quarantined_if_the_setting_says_so(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(6)).parent
     result = execute(source, tmp_path / "out", [RaiseOn("")], settings={"fail_fast": False})
     assert (result.exit_code, result.ledger.quarantined.n) == (3, 6)
@@ -163,7 +163,7 @@ def test_a_debugger_in_a_worker_is_refused_with_the_remedy(tmp_path: Path, call:
     assert n_attempts(tmp_path / "out") <= 2
 
 
-def test_halves_share_a_worker_and_what_an_error_leaves_behind_takes_no_other_record(tmp_path: Path) -> None:
+def test_halves_share_a_worker_and_what_an_error_leaves_takes_no_other_record(tmp_path: Path) -> None:
     lines = documents(600)
     for position in (100, 300, 500):
         lines.insert(position, b'{"text": "BAD %d"}' % position)

@@ -120,7 +120,7 @@ def test_deduplication_with_names_that_are_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_input_that_lies_in_the_output_is_refused_before_anything_is_removed(tmp_path: Path, fresh: bool) -> None:
+def test_input_inside_the_output_is_refused_before_anything_is_removed(tmp_path: Path, fresh: bool) -> None:
     write_lines(tmp_path / "in" / "a.jsonl", documents(20))
     clean = tmp_path / "clean"
     execute(tmp_path / "in", clean, local=False)

@@ -88,7 +88,7 @@ def test_a_program_can_turn_it_off(place: Path, settings: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--worker-output"], ["--worker-output", "--quiet"]])
-def test_commands_show_it_if_asked_to(place: Path, flags: list[str]) -> None:
+def test_commands_show_it_with_the_option(place: Path, flags: list[str]) -> None:
     recipe = {
         "name": "r",
         "stages": [
@@ -125,7 +125,7 @@ def test_the_line_of_progress_stays_whole(place: Path) -> None:
         assert after.startswith("\r\n")
 
 
-def test_a_flood_is_bounded_and_costs_nobody_anything(place: Path) -> None:
+def test_a_flood_is_bounded_and_costs_no_document(place: Path) -> None:
     done = run(script(place, n=300_000), place)
     assert done.returncode == 0, done.stderr
     assert len(labelled(done.stderr)) < 2000

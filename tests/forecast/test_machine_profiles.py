@@ -127,7 +127,7 @@ def test_a_profile_is_found_by_key_beginning_or_name():
         machine_profiles.find("")
 
 
-def test_a_damaged_profile_that_is_asked_for_is_named():
+def test_a_damaged_profile_that_is_requested_is_named():
     machine_profiles.save("abc", numbers())
     file_of("abc").write_bytes(b"{")
     with pytest.raises(UsageError, match="is damaged"):

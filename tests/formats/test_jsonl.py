@@ -259,7 +259,7 @@ def test_literals_keep_quotes_and_name_missing_ones() -> None:
     assert spans == [b'"a\\n"', b"1.50", None, b"null"]
 
 
-def test_checked_records_are_the_same_and_their_fields_are_found_when_asked_for() -> None:
+def test_checked_records_are_the_same_and_their_fields_are_found_on_request() -> None:
     data = np.frombuffer(b'{"id":1,"text":"a"}\n\n {"id":2,"text":"b\\n"}\r\n{"id":3}', np.uint8)
     parsed, checked = JsonlBlock.parse(data), JsonlBlock.parse_valid(data)
     assert not checked.is_parsed

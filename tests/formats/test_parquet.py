@@ -90,11 +90,11 @@ def test_a_column_name_that_appears_twice_is_refused(tmp_path: Path) -> None:
     ("first", "end"),
     [(0, 10_000), (0, 1), (2999, 3001), (3000, 6000), (1234, 1234), (9999, 10_000), (4321, 9876), (0, 10**9)],
 )
-def test_exactly_the_rows_asked_for(path: Path, first: int, end: int) -> None:
+def test_exactly_the_requested_rows(path: Path, first: int, end: int) -> None:
     assert read(path, first, end) == rows(first, min(end, 10_000))
 
 
-def test_only_the_columns_asked_for_in_that_order(path: Path) -> None:
+def test_only_the_requested_columns_in_that_order(path: Path) -> None:
     (_, table), *_ = iter_rows(path, 0, 10, columns=["text", "id"])
     assert table.column_names == ["text", "id"]
     assert read(path, 5, 7, columns=["id", "none"]) == [{"id": 5}, {"id": 6}]

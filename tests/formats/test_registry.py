@@ -69,7 +69,7 @@ def test_every_file_of_plain_text_is_a_document(tmp_path: Path) -> None:
     assert result.ledger.quarantined.n == 2
 
 
-def test_plain_text_is_read_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_plain_text_is_read_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "README.txt").write_text("about")
     with pytest.raises(UsageError, match=r"README\.txt"):
         Pipeline("p", stages=[DocumentReader(str(tmp_path)), JsonlWriter(str(tmp_path / "out"))]).run(

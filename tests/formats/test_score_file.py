@@ -34,7 +34,7 @@ SOME = [0.0, -0.0, 5e-324, 2**-25, 2**-24, 0.1, 1.0, 1.5, 1024.0, 1025.0, 2**39,
         max_size=40,
     )
 )
-def test_every_number_lies_in_the_interval_of_its_code_and_codes_are_in_order(numbers: list[float]) -> None:
+def test_every_number_is_in_the_interval_of_its_code_and_codes_are_in_order(numbers: list[float]) -> None:
     values = np.array(numbers + [-x for x in numbers])
     codes = codes_of(values)
     low, high = ends_of(codes)

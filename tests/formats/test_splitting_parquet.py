@@ -56,7 +56,7 @@ def test_a_row_larger_than_the_size_gets_its_own_chunk(tmp_path: Path) -> None:
     assert done.n_oversize == 1
 
 
-def test_rows_behind_a_corrupt_page_are_named_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_rows_after_a_corrupt_page_are_named_and_the_rest_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"text": [f"row {i} " + "y" * 100 for i in range(300)]})
     pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False, write_page_checksum=True)

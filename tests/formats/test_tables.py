@@ -19,7 +19,7 @@ def test_columns_of_one_many_and_no_chunks() -> None:
     assert (empty.column("a").type, len(empty.column("a"))) == (pa.int64(), 0)
 
 
-def test_a_column_that_nobody_has_is_null() -> None:
+def test_a_column_that_no_table_has_is_null() -> None:
     assert TableBlock(pa.table({"a": [1, 2]})).column("z").to_pylist() == [None, None]
 
 

@@ -63,7 +63,7 @@ def test_headers_in_any_case_folded_and_with_bare_line_ends() -> None:
     assert (found.kind, found.url, found.block) == ("response", "http://h/ a", b"ab")
 
 
-def test_records_behind_a_fault_are_marked_and_have_offsets() -> None:
+def test_records_after_a_fault_are_marked_and_have_offsets() -> None:
     parts = members(*RECORDS[:3])
     items = list(WarcScanner(io.BytesIO(parts[0] + parts[1][:-30] + b"x" * 30 + parts[2]), "gz", 1 << 20))
     assert [type(i).__name__ for i in items] == ["WarcRecord", "WarcFault", "WarcRecord"]
@@ -190,7 +190,7 @@ def test_large_records_are_skipped_and_checked() -> None:
         assert scan(b"".join(parts), codec, 1000) == around(parts, 1)
 
 
-def test_kinds_that_are_not_asked_for_come_without_their_blocks() -> None:
+def test_kinds_that_are_not_requested_come_without_their_blocks() -> None:
     data = b"".join(members(record(0, b"x", "warcinfo"), RECORDS[1]))
     items = WarcScanner(io.BytesIO(data), "gz", 1 << 20, frozenset({"response"}))
     assert [(i.kind, i.block is None) for i in items if not isinstance(i, WarcFault)] == [

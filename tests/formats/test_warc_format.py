@@ -115,7 +115,7 @@ def test_every_kind_of_body_is_a_document_or_has_a_reason() -> None:
         ("br", page(1)),
     ],
 )
-def test_content_encodings_and_lies_about_them(name: str, packed: bytes) -> None:
+def test_content_encodings_and_wrong_declarations_of_them(name: str, packed: bytes) -> None:
     assert only(http(packed, "Content-Type: text/html", f"Content-Encoding: {name}"))["content"] == page(1).decode()
 
 

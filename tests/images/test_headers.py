@@ -73,7 +73,7 @@ def bomb(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "zero bytes"),
         (b"hello", "no image: it begins with"),
@@ -86,12 +86,12 @@ def bomb(width: int, height: int) -> bytes:
         (b"RIFF\x10\0\0\0WEBP", "a WebP without a size"),
     ],
 )
-def test_what_is_refused_from_its_header(data: bytes, told: str) -> None:
-    with pytest.raises(ImageFault, match=told):
+def test_what_is_refused_from_its_header(data: bytes, message: str) -> None:
+    with pytest.raises(ImageFault, match=message):
         looks(data)
 
 
-def test_what_lies_behind_the_end_of_an_image_does_no_harm() -> None:
+def test_bytes_after_the_end_of_an_image_do_no_harm() -> None:
     video = b"ftypmp42" * 200_000  # as cameras append it (Motion Photos)
     for data in (jpeg(1, 200, 200), jpeg(1, 200, 200, progressive=True), png(1, 80, 80)):
         assert looks(data + video)[:3] == looks(data)[:3]

@@ -67,7 +67,7 @@ def test_a_size_too_large_for_octal_digits_is_understood(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda d: d[:700], "the tar ends inside 'b.jpg'"),
         (lambda d: d[:1400], "the tar ends inside a header"),
@@ -75,10 +75,10 @@ def test_a_size_too_large_for_octal_digits_is_understood(tmp_path: Path) -> None
         (lambda d: b"plain text " * 100, "no header of a tar"),
     ],
 )
-def test_where_it_cannot_continue_is_said(tmp_path: Path, change: Any, told: str) -> None:
+def test_where_it_cannot_continue_is_said(tmp_path: Path, change: Any, message: str) -> None:
     path = tar(tmp_path / "c.tar", {"b.jpg": b"x" * 400, "c.jpg": b"y" * 400})
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(TarFault, match=told):
+    with pytest.raises(TarFault, match=message):
         found(path)
 
 
@@ -102,7 +102,7 @@ def test_a_size_is_digits_and_never_negative(size: bytes) -> None:
     ]
 
 
-def test_what_lies_behind_blocks_of_zeros_is_another_tar_or_no_part_of_it(tmp_path: Path) -> None:
+def test_what_follows_blocks_of_zeros_is_another_tar_or_no_part_of_it(tmp_path: Path) -> None:
     one, two = (tar(tmp_path / "h.tar", {name: b"x" * 700}).read_bytes() for name in ("b.jpg", "c.jpg"))
     end = one.rstrip(b"\0")
     body = end.ljust(-(-len(end) // 512) * 512, b"\0")
@@ -125,7 +125,7 @@ def test_what_lies_behind_blocks_of_zeros_is_another_tar_or_no_part_of_it(tmp_pa
 
 
 @pytest.mark.parametrize("kind", [b"g", b"K", b"x", b"L"])
-def test_a_header_that_reaches_behind_the_end_loses_nothing_silently(tmp_path: Path, kind: bytes) -> None:
+def test_a_header_that_reaches_past_the_end_loses_nothing_silently(tmp_path: Path, kind: bytes) -> None:
     """What lies behind it would be passed over."""
     info = tarfile.TarInfo("x")
     info.type, info.size = kind, 1 << 20
@@ -184,7 +184,7 @@ def test_members_that_all_have_one_key_are_held_a_few_at_a_time(
         assert part == whole[first:]
 
 
-def test_a_fault_of_a_row_lets_reading_continue_behind_it(tmp_path: Path) -> None:
+def test_a_fault_of_a_row_lets_reading_continue_after_it(tmp_path: Path) -> None:
     path = str(tar(tmp_path / "s.tar", {"a.jpg": jpeg(1), "b.jpg": b"", "c.jpg": jpeg(2)}))
     rows = images.iter_rows(path, 0, 3)
     assert next(rows)[1]["member"].to_pylist() == ["a.jpg"]

@@ -66,7 +66,7 @@ def test_spans_of_all_values_and_of_some(kind: pa.DataType) -> None:
     assert [one.tolist() for one in views.spans(np.array([], np.int64))] == [[], []]
 
 
-def test_a_null_ends_where_it_begins_whatever_lies_under_it() -> None:
+def test_a_null_ends_where_it_begins_whatever_its_bytes_are() -> None:
     views = StringBuffers(np.array([0, 3, 5], np.int32), np.zeros(5, np.uint8), np.array([False, True]))
     assert [one.tolist() for one in views.spans()] == [[0, 3], [0, 5]]
 

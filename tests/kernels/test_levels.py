@@ -38,7 +38,7 @@ def test_a_cpu_without_avx2_or_the_like_gets_what_it_can_run(masked: str) -> Non
     assert levels.chosen("x86_64", flags).name == "x86-64-v2"
 
 
-def test_a_lower_level_can_be_asked_for_and_a_higher_one_is_refused() -> None:
+def test_a_lower_level_can_be_requested_and_a_higher_one_is_refused() -> None:
     assert levels.chosen("x86_64", EPYC.split(), "x86-64-v2").name == "x86-64-v2"
     with pytest.raises(
         UsageError,

@@ -46,7 +46,7 @@ def test_a_library_is_found_next_to_the_sources_before_the_users_folder(nowhere:
     assert library.find("text") == library.BUILT / level.name / library.file_name("text")
 
 
-def test_ready_means_all_groups_that_were_asked_for(nowhere: Path) -> None:
+def test_ready_means_all_groups_that_were_requested(nowhere: Path) -> None:
     folder = cache.new_folder(this_level().name)
     assert folder is not None
     assert not library.are_ready()

@@ -75,7 +75,7 @@ def test_sentences_by_hand() -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from(PARTS), max_size=30).map("".join), max_size=3))
-def test_less_may_be_asked_for(documents: list[str]) -> None:
+def test_less_may_be_requested(documents: list[str]) -> None:
     parts = string_buffers(pa.array(documents, pa.string()))
     whole, less = line_table(parts), line_table(parts, only_terminal=True)
     terminal = (whole.flags & lines.LINE_TERMINAL) != 0

@@ -57,6 +57,6 @@ def test_other_devices_are_not_waited_for(tmp_path: Path) -> None:
         assert sorted(p.suffix for p in tmp_path.iterdir()) == [".lock", ".lock"]
 
 
-def test_without_a_folder_nobody_waits() -> None:
+def test_without_a_folder_no_process_waits() -> None:
     with GpuLock("", "0").acquire(), GpuLock("/nowhere/at/all", "0").acquire():
         pass

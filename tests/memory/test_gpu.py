@@ -186,7 +186,7 @@ def answer_of(source: SmiSource) -> list[GpuSample]:
     return found
 
 
-def test_nvidia_smi_is_asked_without_waiting(tmp_path: Path) -> None:
+def test_nvidia_smi_is_queried_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "gpus").write_text(SMI_GPUS)
     (tmp_path / "apps").write_text(SMI_APPS)
     script = f'case "$1" in --query-gpu*) cat {tmp_path}/gpus;; *) cat {tmp_path}/apps;; esac\n'

@@ -73,7 +73,9 @@ def test_a_tree_ends_and_who_left_it_is_found_by_its_mark(
     assert all_gone([daemon])
 
 
-def test_strays_are_those_nobody_knows(family: Callable[[], tuple[subprocess.Popen[bytes], list[int]]]) -> None:
+def test_strays_are_processes_of_no_known_parent(
+    family: Callable[[], tuple[subprocess.Popen[bytes], list[int]]],
+) -> None:
     others = set(meter.descendants())  # of this pytest: a server that other tests use
     kept, stray = family(), family()
     daemons = [
@@ -100,11 +102,11 @@ def test_trackers_are_reported_by_their_command_line() -> None:
     assert not kill_tree.is_tracker(2**22)
 
 
-def test_a_signal_to_nobody_is_no_error() -> None:
+def test_a_signal_to_no_process_is_no_error() -> None:
     kill_tree.send(2**22, signal.SIGKILL)
 
 
-def test_forks_of_this_program_that_nobody_knows_are_ended() -> None:
+def test_unknown_forks_of_this_program_are_ended() -> None:
     pids = []
     for _ in range(2):
         pid = fork()

@@ -91,7 +91,7 @@ def test_a_cache_that_is_emptied_is_not_a_leak():
     assert found_at([60 * MB + n for n in sawtooth(random.Random(1), 400, 50, 6 * MB)]) == 0
 
 
-def test_a_warm_up_is_not_a_leak_but_one_behind_it_is_found():
+def test_a_warm_up_is_not_a_leak_but_one_after_it_is_found():
     slow = [60 * MB + n for n in warm_up(400, 20 * MB, 40)]
     assert found_at(slow) == 0
     assert 100 < found_at([n + 64 * KB * i for i, n in enumerate(slow)]) <= 200

@@ -131,7 +131,7 @@ def test_children_are_found_through_every_generation(child):
     assert meter.descendants(parent.pid) == {}
 
 
-def test_tree_pss_is_the_sum_and_counts_nobody_twice(child):
+def test_tree_pss_is_the_sum_and_counts_no_process_twice(child):
     together = meter.tree_pss([child.pid, child.pid, GONE])
     assert together == pytest.approx(meter.pss(child.pid), rel=0.05)
 

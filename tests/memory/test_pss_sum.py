@@ -59,7 +59,7 @@ def test_anonymous_memory_moves_the_sum_without_asking_for_pss() -> None:
     assert meter.n_asked == 2
 
 
-def test_a_new_process_makes_all_be_asked_for_anew_because_it_shares_with_them() -> None:
+def test_a_new_process_makes_all_be_read_anew_because_it_shares_with_them() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 90 * MB})
     tally, clock = made(meter)
     tally.sample()
@@ -69,7 +69,7 @@ def test_a_new_process_makes_all_be_asked_for_anew_because_it_shares_with_them()
     assert tally.sample() == 91 * MB
 
 
-def test_what_cannot_be_asked_for_yet_is_a_guess_and_no_peak() -> None:
+def test_what_cannot_be_read_yet_is_a_guess_and_no_peak() -> None:
     class Slow(Shared):
         def pss(self, pid: Pid = "self") -> int | None:
             clock.now_s += 0.2  # each question takes this long
@@ -91,7 +91,7 @@ def test_what_cannot_be_asked_for_yet_is_a_guess_and_no_peak() -> None:
     assert tally.sample() == 101 * MB
 
 
-def test_file_pages_that_come_are_asked_about_when_they_are_many() -> None:
+def test_new_file_pages_are_read_when_they_are_many() -> None:
     meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 70 * MB})
     tally, clock = made(meter)
     tally.sample()
@@ -131,7 +131,7 @@ def test_a_counter_that_was_reset_counts_from_there() -> None:
     assert tally.sample() == 60 * MB
 
 
-def test_who_ends_while_it_is_asked_for_counts_nothing() -> None:
+def test_a_process_that_ends_while_it_is_read_counts_nothing() -> None:
     class Ending(Shared):
         def pss(self, pid: Pid = "self") -> int | None:
             if pid == 2:

@@ -59,7 +59,7 @@ def test_a_mark_knows_the_peak_of_its_time() -> None:
     assert (first.peak_bytes, second.peak_bytes) == (300, 120)
 
 
-def test_the_highest_since_it_was_last_asked() -> None:
+def test_the_highest_since_it_was_last_read() -> None:
     mark = Mark()
     mark.note(5, 0)
     mark.note(3, 0)

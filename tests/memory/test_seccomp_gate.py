@@ -84,7 +84,7 @@ def test_a_mapped_file_is_reported_by_its_descriptor(behind: tuple[BehindGate, G
         "held = bytearray(200_000); held *= 3",  # a small realloc()
     ],
 )
-def test_these_pass_without_anybody_being_asked(behind: tuple[BehindGate, Gate], line: str) -> None:
+def test_these_pass_without_a_notification(behind: tuple[BehindGate, Gate], line: str) -> None:
     assert through(behind, line) == ([], "None")
 
 
@@ -107,7 +107,7 @@ def test_a_fork_may_be_refused(behind: tuple[BehindGate, Gate]) -> None:
     assert result == "OSError: [Errno 12] Cannot allocate memory"
 
 
-def test_nobody_gives_himself_another_limit(behind: tuple[BehindGate, Gate]) -> None:
+def test_no_process_gives_itself_another_limit(behind: tuple[BehindGate, Gate]) -> None:
     _, result = through(behind, "resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))")
     assert result == "ValueError: not allowed to raise maximum limit"
     _, result = through(behind, "resource.prlimit(os.getpid(), resource.RLIMIT_DATA, (-1, -1))")
@@ -118,7 +118,7 @@ def test_nobody_gives_himself_another_limit(behind: tuple[BehindGate, Gate]) -> 
     assert result == "None"
 
 
-def test_a_call_whose_caller_was_killed_is_nobodys() -> None:
+def test_a_call_whose_caller_was_killed_has_no_owner() -> None:
     with BehindGate() as process:
         if process.gate is None:
             pytest.skip("this kernel or container allows no seccomp notifications")

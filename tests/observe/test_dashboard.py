@@ -136,7 +136,7 @@ def test_a_tunnel_may_have_another_port(shown: Dashboard) -> None:
     assert shown.get("/", Host="localhost:9999").status == 200
 
 
-def test_half_open_connections_keep_nobody_waiting(shown: Dashboard) -> None:
+def test_half_open_connections_block_no_client(shown: Dashboard) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(100):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", shown.port), timeout=20))

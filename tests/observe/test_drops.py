@@ -31,6 +31,6 @@ def test_a_document_without_id_is_named_by_its_place() -> None:
     assert drop.examples == ["one.jsonl:7", "/x/same.jsonl:8", "/y/same.jsonl:9"]
 
 
-def test_a_file_that_nobody_knows_gives_no_example() -> None:
+def test_an_unknown_file_gives_no_example() -> None:
     assert drops_of(ledger((5, 7, None), (0, 7, None)), lambda: ["/x/a.jsonl"])[1].examples == ["a.jsonl:7"]
     assert drops_of(ledger((0, 7, None)), list)[1].examples == []

@@ -72,7 +72,7 @@ def test_predicted_and_measured(tmp_path: Path) -> None:
     assert "Predicted and measured" not in Page(write_report(tmp_path)).text
 
 
-def test_evidence_behind_a_setting(tmp_path: Path) -> None:
+def test_evidence_for_a_setting(tmp_path: Path) -> None:
     make_run(tmp_path, seconds=2)
     entry = {
         "name": "pool",

@@ -257,7 +257,7 @@ def test_what_the_command_prints(output: Path) -> None:
     )
 
 
-def test_a_rule_that_dropped_nothing_can_be_asked(source: Path, tmp_path: Path) -> None:
+def test_a_rule_that_dropped_nothing_can_have_another_threshold(source: Path, tmp_path: Path) -> None:
     curate(source, tmp_path / "out", {"min_words": 0, "max_words": 100_000})
     told = rethreshold(str(tmp_path / "out"), "word_count", "min_words", 10)
     assert (told.n_dropped, told.n_back) == (0, 0)

@@ -160,7 +160,7 @@ def scored(tmp_path, filters, documents, **settings):
     return str(tmp_path / "out")
 
 
-def test_rules_behind_the_one_that_dropped_a_document_are_named_not_skipped(tmp_path):
+def test_rules_after_the_one_that_dropped_a_document_are_named_not_skipped(tmp_path):
     long_words = "abcdefghijklmnopqrstuvwxyz"
     output = scored(
         tmp_path,
@@ -253,7 +253,7 @@ def test_a_kept_document_is_found_in_files_of_every_format(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-def test_the_first_record_behind_a_byte_order_mark(tmp_path, name):
+def test_the_first_record_after_a_byte_order_mark(tmp_path, name):
     data = b'\xef\xbb\xbf{"id": 1}\n{"id": 2}\n'
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     path = str(tmp_path / name)
@@ -262,7 +262,7 @@ def test_the_first_record_behind_a_byte_order_mark(tmp_path, name):
     assert line_at(path, 3) == b"[]"
 
 
-def test_what_lies_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
+def test_what_is_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
     assert read_record("s3://bucket/a.jsonl", 0) == (
         None,
         "s3://bucket/a.jsonl lies in a store, and is not read for this",

@@ -356,7 +356,7 @@ def test_unreadable_recipes(tmp_path: Path) -> None:
         load_recipe(path)
 
 
-def test_a_public_path_offers_a_class_whose_code_lies_in_another_room_and_nothing_else() -> None:
+def test_a_public_path_offers_a_class_defined_in_another_room_and_nothing_else() -> None:
     import types
 
     from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow

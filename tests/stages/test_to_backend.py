@@ -79,7 +79,7 @@ LINES = ['{"id": 1, "text": "a", "n": 1.0}', '{"id": 2, "text": "b",  "n": [1,  
 
 
 @pytest.mark.usefixtures("cudf")
-def test_frames_are_of_the_library_that_was_asked_for_and_untouched_bytes_stay(tmp_path: Path) -> None:
+def test_frames_are_of_the_requested_library_and_untouched_bytes_stay(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in LINES))
     stages = [
         JsonlReader(str(tmp_path / "in.jsonl")),

@@ -330,7 +330,7 @@ def test_videos_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path
     assert cut(f"s3://{bucket}/videos", f"s3://{bucket}/out").status == "already"
 
 
-def test_a_video_is_read_where_it_lies_when_there_is_no_room(s3: Any, bucket: str, tmp_path: Path) -> None:
+def test_a_video_is_read_in_place_when_there_is_no_room(s3: Any, bucket: str, tmp_path: Path) -> None:
     library()
     from tamis.video.facts import read_facts
 

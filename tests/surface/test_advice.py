@@ -64,7 +64,7 @@ def test_a_module_that_is_not_here_says_what_to_use() -> None:
         importlib.import_module("tamis.stages.audio.io")
 
 
-def test_what_is_here_is_not_refused_by_a_caller_that_is_asked_for_it() -> None:
+def test_what_is_here_is_not_refused_by_a_caller() -> None:
     """As pytest does: it asks every finder, whether or not another has found the module."""
     (ours,) = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") == "tamis"]
     for name in ("tamis.stages.text.classifiers", "tamis.stages.deduplication.semantic.kmeans", "tamis.tasks.document"):

@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> str:
     return str(tmp_path / "in")
 
 
-def test_row_groups_have_as_many_rows_as_asked_for(source: str, tmp_path: Path) -> None:
+def test_row_groups_have_as_many_rows_as_requested(source: str, tmp_path: Path) -> None:
     writer = ParquetWriter(str(tmp_path / "out"), write_kwargs={"row_group_size": 10}, file_extension="pq")
     (task,) = run(JsonlReader(source), writer)
     assert task.data[0].endswith(".pq")
@@ -56,7 +56,7 @@ def test_types_of_columns_are_declared_as_in_pandas(source: str) -> None:
     assert task.data["id"].tolist()[:2] == ["000", "001"]
 
 
-def test_times_are_written_as_asked_for_or_refused(tmp_path: Path) -> None:
+def test_times_are_written_as_requested_or_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"at": pd.to_datetime(["2024-05-06T07:08:09"])})
     frame.to_parquet(tmp_path / "a.parquet")
     writer = JsonlWriter(str(tmp_path / "out"), write_kwargs={"date_format": "iso"})

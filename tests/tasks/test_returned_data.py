@@ -205,7 +205,7 @@ def test_rows_that_cannot_be_traced_are_counted_and_written_as_the_frame_has_the
     assert (untraced(book), book.derived.n, book.out.n) == (1, 1, 2)
 
 
-def test_two_documents_in_one_row_are_nobodys() -> None:
+def test_two_documents_in_one_row_have_no_source() -> None:
     """Half of the values of one document, half of another: a new one, not a guess."""
 
     def change(frame: Any) -> Any:

@@ -13,7 +13,7 @@ def objects(*values: Any) -> Any:
     return np.fromiter(values, object, len(values))
 
 
-def test_objects_that_python_keeps_once_name_nobody() -> None:
+def test_objects_that_python_keeps_once_name_no_document() -> None:
     assert [own_id(v) for v in (None, True, 5, -5, 256, 65536, "", "a", b"xx")] == [0] * 9
     for own in ("ab", 1.5, 70_000, [], {}):
         assert own_id(own) == id(own)
@@ -42,7 +42,7 @@ def test_an_object_in_one_row_counts_more_than_one_in_many() -> None:
     assert by_objects(handed, [shared]).tolist() == [0, 0, 0]  # copies, as `explode` makes them
 
 
-def test_an_object_that_was_given_twice_names_nobody() -> None:
+def test_an_object_that_was_given_twice_names_no_document() -> None:
     one = "the same text"
     handed = FrameObjectIndex([(objects(one, one, "another"), np.arange(3))])
     assert by_objects(handed, [objects(one)]).tolist() == [-1]

@@ -93,7 +93,7 @@ def test_an_encoder_that_is_not_here_is_reported(tmp_path: Path) -> None:
     assert choose_encoder("libx264") == ("libx264", "")
 
 
-def test_memory_is_asked_for_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_reserved_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     video = make_video(tmp_path / "a.mp4", 5)
     asked: list[int] = []
 

@@ -18,7 +18,7 @@ library()
 
 
 @pytest.mark.parametrize(
-    ("name", "codec", "told"),
+    ("name", "codec", "codec_name"),
     [
         ("a.mp4", "libx264", "h264"),
         ("a.mkv", "libx264", "h264"),
@@ -27,9 +27,9 @@ library()
         ("a.mov", "mpeg4", "mpeg4"),
     ],
 )
-def test_every_container_reports_the_same(name: str, codec: str, told: str, tmp_path: Path) -> None:
+def test_every_container_reports_the_same(name: str, codec: str, codec_name: str, tmp_path: Path) -> None:
     facts = read_facts(make_video(tmp_path / name, 48, codec))
-    assert (facts.n_frames, facts.width, facts.height, facts.codec, facts.audio_codec) == (48, 64, 48, told, None)
+    assert (facts.n_frames, facts.width, facts.height, facts.codec, facts.audio_codec) == (48, 64, 48, codec_name, None)
     assert facts.fps == pytest.approx(24.0)
     assert facts.duration_s == pytest.approx(2.0, abs=0.002)
     assert not facts.is_variable_rate
@@ -91,7 +91,7 @@ def test_sound_alone_and_frames_of_impossible_size(tmp_path: Path, monkeypatch: 
     assert MAX_PIXELS > 7680 * 4320
 
 
-def test_times_and_shapes_that_nobody_can_mean(tmp_path: Path) -> None:
+def test_impossible_times_and_shapes(tmp_path: Path) -> None:
     year_ms = 365 * 86_400_000
     video = make_video(tmp_path / "a.mkv", 3, times=lambda i: i * year_ms)
     with pytest.raises(VideoFault, match=r"its times claim \d+ days, more than 31"):

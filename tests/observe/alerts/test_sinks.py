@@ -109,7 +109,7 @@ def test_redirects_are_refused(server: Server) -> None:
     assert len(server.got) == 1
 
 
-def test_nobody_listens_and_nobody_answers() -> None:
+def test_no_server_listens_or_answers() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"

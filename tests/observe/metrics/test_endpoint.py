@@ -104,7 +104,7 @@ def test_a_silent_client_is_left_and_others_are_served(
         assert silent.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_half_open_connections_keep_nobody_waiting(served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_open_connections_block_no_client(served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REQUEST_S", 600.0)  # none of them is given up
     with contextlib.ExitStack() as stack:
         for number in range(60):
@@ -117,7 +117,7 @@ def test_half_open_connections_keep_nobody_waiting(served: MetricsEndpoint, monk
         assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_clients_that_do_not_read_keep_nobody_waiting() -> None:
+def test_clients_that_do_not_read_block_no_client() -> None:
     made = MetricsEndpoint(lambda: "x" * 8_000_000 + "\n").start()  # more than the buffers of a connection hold
     with contextlib.ExitStack() as stack:
         for _ in range(5):

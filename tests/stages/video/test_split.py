@@ -143,7 +143,7 @@ ROW = {"path": "/videos/a.mp4", "start_s": 0.0, "end_s": 1.0, "end_frame": 24, "
 
 
 @pytest.mark.parametrize(
-    ("name", "first_frame", "told"),
+    ("name", "first_frame", "message"),
     [
         *(
             (name, 0, "its id is no name of a file")
@@ -153,13 +153,13 @@ ROW = {"path": "/videos/a.mp4", "start_s": 0.0, "end_s": 1.0, "end_frame": 24, "
     ],
 )
 def test_a_record_that_names_no_file_of_the_output_goes_to_quarantine(
-    name: str | None, first_frame: Any, told: str, tmp_path: Path
+    name: str | None, first_frame: Any, message: str, tmp_path: Path
 ) -> None:
     stage = ClipFilesStage(str(tmp_path / "deep" / "out"), upload_clips=False, parts=("previews",))
     table = pa.table({k: [v] for k, v in (ROW | {"id": name, "first_frame": first_frame}).items()})
     assert stage.process(DocumentBatch(data=table)).num_items == 0
     ((_, (reason,)),) = stage._take_notes().bad
-    assert told in reason
+    assert message in reason
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
     good = pa.table({k: [v] for k, v in (ROW | {"id": "good", "first_frame": 0}).items()})
     assert stage.process(DocumentBatch(data=good)).num_items == 1

@@ -170,7 +170,7 @@ def test_aegis_answers_are_those_of_the_model_with_its_adapter(folders: dict[str
     assert open_folder(folders[kind]).n_bytes > 0
 
 
-def test_the_data_guard_looks_at_the_last_token_whatever_lies_next_to_it(folders: dict[str, Path]) -> None:
+def test_the_data_guard_looks_at_the_last_token_whatever_is_next_to_it(folders: dict[str, Path]) -> None:
     paths = {
         "aegis_variant": str(folders["adapter"]),
         "base_model": str(folders["llama"]),
@@ -209,7 +209,7 @@ def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, P
     ("kind", "pad"),
     [("GPT2", None), ("GPT2", 0), ("Llama", None), ("Llama", 3), ("Roberta", 1), ("XLNet", 5), ("IBert", 1)],
 )
-def test_padding_is_never_read_wherever_it_lies(tmp_path: Path, kind: str, pad: int | None, side: str) -> None:
+def test_padding_is_never_read_wherever_it_is(tmp_path: Path, kind: str, pad: int | None, side: str) -> None:
     """Alone and beside a longer text.
 
     Some of them end with the token that pads: these scores are what transformers says of each text by itself.
@@ -431,7 +431,7 @@ def test_weights_that_were_cut_off_are_distinguished(tmp_path: Path, folders: di
         ClassifierModelStage(str(folder)).setup_on_node()
 
 
-def test_code_of_a_folder_is_refused_unless_asked_for(tmp_path: Path, folders: dict[str, Path]) -> None:
+def test_code_of_a_folder_is_refused_unless_allowed(tmp_path: Path, folders: dict[str, Path]) -> None:
     config = {
         **json.loads((folders["bert"] / "config.json").read_text()),
         "auto_map": {"AutoModelForSequenceClassification": "evil.Evil"},
@@ -829,7 +829,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_message(folders: dict[st
         tokenized(100, texts)
 
 
-def test_code_that_was_asked_for_is_asked_for_everywhere() -> None:
+def test_code_that_was_allowed_is_allowed_everywhere() -> None:
     for make in (classifiers.AegisClassifier, classifiers.InstructionDataGuardClassifier):
         for trusts in (False, True):
             stages = make(trust_remote_code=trusts).decompose()

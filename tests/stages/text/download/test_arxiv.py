@@ -82,7 +82,7 @@ def listed(data: bytes) -> list[str | tuple[int, int]]:
     return [m.name if isinstance(m, StreamMember) else (m.offset, m.n_bytes) for m in found]
 
 
-def test_what_lies_behind_blocks_of_zeros_is_another_archive_or_a_gap() -> None:
+def test_what_follows_blocks_of_zeros_is_another_archive_or_a_gap() -> None:
     one, two = tar(**{"a.tex": b"one"})[:1024], tar(**{"b.tex": b"two"})
     for n_zeros in (512, 10_240, 2 << 20):
         assert listed(one + bytes(n_zeros) + two) == ["a.tex", "b.tex"]
@@ -172,7 +172,7 @@ def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
 
 
-def test_a_damaged_archive_is_read_behind_the_damage(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_read_after_the_damage(tmp_path: Path) -> None:
     names = [f"2401.0000{i}" for i in range(1, 6)]
     path = archive(tmp_path, **{f"{name}.gz": gzip.compress(rb"\section{A}" + name.encode()) for name in names})
     data = path.read_bytes()

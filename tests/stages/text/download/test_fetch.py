@@ -92,7 +92,9 @@ def test_without_a_validator_it_starts_over(web: Loopback, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fault", ["shift", "416"])
-def test_a_server_that_answers_with_another_range_is_asked_for_all(web: Loopback, tmp_path: Path, fault: str) -> None:
+def test_a_server_that_answers_with_another_range_gets_a_request_for_all(
+    web: Loopback, tmp_path: Path, fault: str
+) -> None:
     web.files["/a"] = DATA
     web.faults["/a"] = ["cut 1000", fault]
     fetch_file(f"{web.url}/a", str(tmp_path / "a"), policy())
@@ -109,7 +111,7 @@ def test_a_part_of_another_url_is_not_used(web: Loopback, tmp_path: Path) -> Non
     assert web.requests[-1].range is None
 
 
-def test_a_busy_server_is_asked_again_when_it_says(web: Loopback, tmp_path: Path) -> None:
+def test_a_busy_server_is_retried_when_it_says(web: Loopback, tmp_path: Path) -> None:
     web.files["/a"] = DATA
     web.faults["/a"] = ["503 after 7", "429", "hang up"]
     sleeps = Sleeps()
@@ -119,7 +121,7 @@ def test_a_busy_server_is_asked_again_when_it_says(web: Loopback, tmp_path: Path
     assert 3.0 <= sleeps[2] <= 5.0
 
 
-def test_what_is_not_there_is_asked_for_once(web: Loopback, tmp_path: Path) -> None:
+def test_what_is_not_there_is_requested_once(web: Loopback, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="HTTP 404") as caught:
         fetch_file(f"{web.url}/none", str(tmp_path / "a"), policy())
     assert caught.value.permanent
@@ -261,7 +263,7 @@ def test_attempts_that_are_too_slow_are_not_repeated_for_ever(tmp_path: Path) ->
         _persist("http://h/a", policy(n_attempts=3), attempt, lambda: len(came))
 
 
-def test_a_stall_behind_a_few_bytes_is_too_slow() -> None:
+def test_a_stall_after_a_few_bytes_is_too_slow() -> None:
     class Stalled(Dripping):
         def read1(self, n: int) -> bytes:
             data = super().read1(n)

@@ -62,7 +62,7 @@ def test_a_score_above_one_is_one(tmp_path: Path) -> None:
     assert FastTextLangId(path).score_document("hello") == "[1.0, 'en']"
 
 
-def test_without_a_path_the_model_of_the_extra_is_asked() -> None:
+def test_without_a_path_the_model_of_the_extra_is_used() -> None:
     texts: list[str | None] = [
         "The quick brown fox jumps over the lazy dog.",
         "Der schnelle braune Fuchs springt über den faulen Hund.",
@@ -110,7 +110,7 @@ def test_a_used_filter_pickles_as_its_settings() -> None:
     assert again.score_document("some text") == one.score_document("some text")
 
 
-def test_a_model_file_is_asked_in_a_run(tmp_path: Path) -> None:
+def test_a_model_file_is_used_in_a_run(tmp_path: Path) -> None:
     twin = random_twin(loss=SOFTMAX)
     file = str(twin.save(tmp_path / "model.bin"))
     texts = ["the naïve cat", "日本 être", "the\nthe", "unknown words here"]

@@ -64,7 +64,7 @@ def test_a_sample_is_chosen_by_content_and_a_larger_one_has_the_smaller_in_it() 
         Sample("200%")
 
 
-def test_the_language_filter_is_a_rule_with_a_name_and_keeps_the_language_where_it_is_asked_to() -> None:
+def test_the_language_filter_is_a_rule_with_a_name_and_keeps_the_language_on_request() -> None:
     (stage,) = LanguageFilter("en", 0.5).decompose()
     assert (stage.name, stage.output_columns(), stage.rules()[0].name) == ("language", [], "lang_id")
     (stage,) = LanguageFilter(language_field="language").decompose()

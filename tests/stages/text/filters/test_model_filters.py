@@ -64,7 +64,7 @@ def test_a_hugging_face_tokenizer_is_fetched_once_and_then_read_locally(monkeypa
     )
 
 
-def test_code_of_a_tokenizer_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+def test_code_of_a_tokenizer_is_refused_without_a_prompt(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs the extra models")
     own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own"}))

@@ -282,7 +282,7 @@ def test_a_rule_can_be_changed_or_left_out() -> None:
         ({"top_n_grams": [(2, "much")]}, "maximum must be a number, got 'much'"),
     ],
 )
-def test_n_grams_that_nobody_counts_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_n_grams_without_a_kernel_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         GopherRepetition(**arguments)
 

@@ -93,5 +93,5 @@ def test_nothing_of_the_counting_stays_with_the_stage() -> None:
         pickle.dumps(copy.deepcopy(one))
 
 
-def test_a_stage_that_nobody_counts_for_works_as_well() -> None:
+def test_a_stage_without_a_histogram_works_as_well() -> None:
     assert ScoreFilter(Length()).process(DocumentBatch("x", pa.table({"text": ["a", "bbbb"]}))).num_items == 1

@@ -22,7 +22,7 @@ transformers = pytest.importorskip("transformers", reason="the extra `models` is
 
 
 @pytest.mark.parametrize("name", ["processor_config.json", "preprocessor_config.json"])
-def test_code_of_a_processor_is_refused_and_nobody_is_asked(tmp_path: Path, name: str) -> None:
+def test_code_of_a_processor_is_refused_without_a_prompt(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own"}))
     (tmp_path / name).write_text(json.dumps({"auto_map": {"AutoProcessor": "own.Own"}}))
     (tmp_path / "own.py").write_text("raise SystemExit('this must not run')")

@@ -132,7 +132,7 @@ def test_one_text_that_never_fits_is_an_error_that_says_so() -> None:
         list(run_batches([10, 512, 20], device.run, Allowance(Shape(4096, 64)), device))
 
 
-def test_a_text_that_never_fits_is_cut_where_that_was_asked_for() -> None:
+def test_a_text_that_never_fits_is_cut_where_that_was_requested() -> None:
     own, device = [10, 512, 20], FakeDevice(200)
 
     def cut(i: int) -> int:
@@ -238,7 +238,7 @@ def test_a_card_that_reports_what_a_batch_took_is_soon_as_full_as_it_can_be(fits
     assert best.seconds / (card.seconds - 0.25 * sum(card.full.values())) >= 0.8
 
 
-def test_a_device_is_asked_for_its_room_once_after_each_failure() -> None:
+def test_the_free_memory_of_a_device_is_read_once_after_each_failure() -> None:
     asked: list[int] = []
 
     class Asked(Card):

@@ -135,7 +135,7 @@ def test_texts_without_tokens_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reason"),
     [
         ({"relative_attention": False}, "relative_attention"),
         ({"pos_att_type": ["c2p"]}, "pos_att_type"),
@@ -143,8 +143,8 @@ def test_texts_without_tokens_are_refused() -> None:
         ({"conv_kernel_size": 3}, "convolution"),
     ],
 )
-def test_models_of_another_kind_are_refused_with_the_reason(changed: dict[str, Any], told: str) -> None:
-    assert told in why_not(config(**changed))
+def test_models_of_another_kind_are_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
+    assert reason in why_not(config(**changed))
     assert why_not(config()) == ""
     assert "'bert'" in why_not(SimpleNamespace(model_type="bert"))
 

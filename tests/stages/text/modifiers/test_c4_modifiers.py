@@ -166,7 +166,7 @@ def test_boilerplate(text: str, expected: str) -> None:
     assert BoilerPlateStringModifier().modify_document(text) == expected
 
 
-def test_any_boilerplate_empties_the_document_when_asked() -> None:
+def test_any_boilerplate_empties_the_document_on_request() -> None:
     strict = BoilerPlateStringModifier(remove_if_at_top_or_bottom=False)
     assert strict.modify_document("Body.\n\nPrivacy policy\n\nMore.") == ""
     assert strict.modify_document("Body.") == "Body."

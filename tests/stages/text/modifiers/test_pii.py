@@ -124,7 +124,7 @@ def test_issuers_and_checksums() -> None:
     ] * 3
 
 
-def test_only_the_kinds_asked_for() -> None:
+def test_only_the_requested_kinds() -> None:
     text = "a@b.com 8.8.8.8 +14155552671"
     assert PiiRedactor(kinds=["ipv4"]).modify_document(text) == "a@b.com <IPV4> +14155552671"
     assert (

@@ -70,7 +70,7 @@ def test_the_same_from_worker_processes(source: Path, tmp_path: Path) -> None:
     assert sorted(map(str, found)) == sorted(map(str, expected))
 
 
-def test_an_id_that_is_there_is_not_replaced_unasked() -> None:
+def test_an_id_that_is_there_is_not_replaced_by_default() -> None:
     batch = DocumentBatch("x", pa.table({"id": ["a", None]}))
     with pytest.raises(PipelineError, match=r"1 of 2 documents already have a field .id.; .* overwrite=True"):
         AddId("id").process(batch)

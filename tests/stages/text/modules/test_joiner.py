@@ -158,7 +158,7 @@ def test_it_does_not_matter_how_segments_are_spread_over_batches(
     assert (book.out, book.consumed, book.derived.n) == (whole.out, whole.consumed, whole.derived.n)
 
 
-def test_a_document_lies_where_its_first_segment_lay() -> None:
+def test_a_document_is_where_its_first_segment_was() -> None:
     batches = [
         batch_of([b'{"id":1,"segment_id":2,"text":"c","n":1}', b'{"id":2,"segment_id":0,"text":"alone" }']),
         batch_of([b'{"id":1,"segment_id":1,"text":"b"}']),

@@ -124,7 +124,7 @@ def test_the_mark_of_sentencepiece_may_be_written_in_a_text() -> None:
         assert made.encode(texts) == encoder(own)(texts)
 
 
-def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_evicts_unused_words_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "MAX_WORDS", 40)
     made = words_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
@@ -230,7 +230,7 @@ def tokenizer_of(path: Path, max_tokens: int) -> Tokenizer:
     return made
 
 
-def test_others_are_asked_about_whole_texts() -> None:
+def test_whole_texts_are_encoded_where_words_do_not_stand_alone() -> None:
     byte_level = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
     own = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level)

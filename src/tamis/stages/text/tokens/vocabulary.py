@@ -180,16 +180,17 @@ def _pre_tokenizer(part: Any) -> tuple[Pattern, bool]:
     last = steps[-1] if steps else {}
     if last.get("type") != "ByteLevel":
         raise NotUnderstood(f"its pre-tokenizer ends with {last.get('type')!r}, not 'ByteLevel'")
+    kinds = [step.get("type") for step in steps]
     space, own_pattern = bool(last.get("add_prefix_space", True)), bool(last.get("use_regex", True))
     if len(steps) == 1 and own_pattern:
         return PATTERNS[GPT2], space
     if len(steps) != 2 or space:
-        raise NotUnderstood(f"its pre-tokenizer has the steps {[one.get('type') for one in steps]}")
+        raise NotUnderstood(f"its pre-tokenizer has the steps {kinds}")
     first = steps[0]
     if first.get("type") == "Digits" and first.get("individual_digits") and own_pattern:
         return DIGITS_AND_GPT2, False
     if first.get("type") != "Split" or own_pattern:
-        raise NotUnderstood(f"its pre-tokenizer has the steps {[one.get('type') for one in steps]}")
+        raise NotUnderstood(f"its pre-tokenizer has the steps {kinds}")
     return _split_pattern(first), False
 
 
