@@ -2,12 +2,13 @@
 
 Terminal sessions become SVG, pages of the report and the dashboard PNG (headless chromium by way of selenium), and the
 chart of peers is drawn from the tables in docs/explanation, so that it shows measured figures only. `readme` writes the
-output that README.md shows. Two minutes on two cores. Everything runs in a temporary folder; input is Python's own
+output that README.md shows. Two minutes on two cores. Everything runs in `PLACE`, removed in the end; input is Python's own
 manual and text of this machine (`tamis demo`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
 import os
@@ -16,10 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tamis.stores.run_locations import run_dir_of
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs/images"
 TAMIS = [str(Path(sys.executable).with_name("tamis"))]
+PLACE = Path("/tmp/tamis")  # is seen in pictures: a path that was replaced would break the columns of tables
 COLUMNS, ROWS = 110, 60
 LINE_PX, CHAR_PX, PAD_PX = 18, 7.83, 14
 COLOURS = ["#586069", "#f97583", "#85e89d", "#ffea7f", "#79b8ff", "#b392f0", "#76e3ea", "#e1e4e8"]
@@ -67,7 +68,7 @@ def _shown(folder: Path, command: str, rows: int) -> list[str]:
         chunks.append(data)
     process.wait()
     os.close(main)
-    text = b"".join(chunks).decode("utf-8", "replace").replace("\r\n", "\n").replace(str(folder), "~/corpus")
+    text = b"".join(chunks).decode("utf-8", "replace").replace("\r\n", "\n")
     lines = [re.split(r"\r|\x1b\[2K", line)[-1] for line in text.split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
@@ -414,6 +415,19 @@ PAGES = {
 }
 
 
+@contextlib.contextmanager
+def _own_folder(path: Path) -> Iterator[str]:
+    """Create a folder that is not there yet, and remove it in the end."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        raise SystemExit(f"{path} is there already; remove it, pictures are made in it") from None
+    try:
+        yield str(path)
+    finally:
+        shutil.rmtree(path)
+
+
 def main(names: list[str]) -> None:
     IMAGES.mkdir(exist_ok=True)
     others = ("peers", "readme")
@@ -421,7 +435,7 @@ def main(names: list[str]) -> None:
     if unknown:
         raise SystemExit(f"no picture named {', '.join(sorted(unknown))}: {', '.join([*TERMINALS, *PAGES, *others])}")
     os.environ["TAMIS_PROFILES"] = "off"  # what this machine has learned is not what a reader's has
-    with tempfile.TemporaryDirectory(prefix="tamis-pictures-") as folder:
+    with _own_folder(PLACE) as folder:
         studio = Studio(Path(folder))
         (Path(folder) / "empty").mkdir()
         folders: dict[str, Callable[[], Path]] = {
