@@ -2,8 +2,8 @@
 
 Terminal sessions become SVG, pages of the report and the dashboard PNG (headless chromium by way of selenium), and the
 chart of peers is drawn from the tables in docs/explanation, so that it shows measured figures only. `readme` writes the
-output that README.md shows. Two minutes on two cores. Everything runs in `PLACE`, removed in the end; input is Python's own
-manual and text of this machine (`tamis demo`).
+output that README.md shows. Two minutes on two cores. Everything runs in `PLACE`, removed in the end; input is Python's
+own manual and text of this machine (`tamis demo`).
 """
 
 from __future__ import annotations
