@@ -33,7 +33,10 @@ DONE_OTHERWISE: dict[str, tuple[tuple[Any, ...], str]] = {  # values that ask fo
         (None, {}),
         "is about files between its stages; what lies between the passes has a form of its own",
     ),
-    "write_kwargs": ((None, {}), "is not used: documents are written as output_filetype says, ids as Parquet"),
+    "write_kwargs": (
+        (None, {}, {"storage_options": {}}),
+        "is not used: documents are written as output_filetype says, ids as Parquet",
+    ),
 }
 BACKENDS = ("cpu", "gpu", "auto")
 KEEP = ("hard", "easy", "random")
