@@ -61,6 +61,19 @@ def test_blanks_around_labels_are_none_of_them(tmp_path: Path, monkeypatch: pyte
     assert job.labels == ("High", "Low")
 
 
+def test_an_output_takes_every_format_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tamis.cli.jobs import run
+    from tamis.cli.parsing.options import JobOptions
+
+    requests: list[Request] = []
+    monkeypatch.setattr(run, "perform", requests.append)
+    with pytest.raises(classify.CommandExit):
+        classify.classify("quality", "a.jsonl", "out", format_="jsonl.xz", work=JobOptions())
+    assert len(requests) == 1
+    with pytest.raises(UsageError, match=r"^--format must be one of .*parquet.*, got 'csv'$"):
+        classify.classify("quality", "a.jsonl", "out", format_="csv", work=JobOptions())
+
+
 def test_code_of_a_model_needs_consent_at_each_call() -> None:
     with pytest.raises(UsageError, match="add --trust-remote-code"):
         ClassifyJob("owner/name", "in", "out", uses_remote_code=True).load(Consent())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.backends.local import InProcessExecutor
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import CorpusStep
 from tamis.dedup.workflows import load_workflow
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader
@@ -58,7 +58,7 @@ def one_after_the_other(steps: list[Any], source: Path, folder: Path) -> tuple[s
     result: Any = None
     for i, step in enumerate(steps):
         output = folder / f"step-{i}"
-        if isinstance(step, Deduplication):
+        if isinstance(step, CorpusStep):
             workflow = load_workflow(step.kind)(output_path=str(output), input_path=str(source), **step.parameters())
             result = workflow.run(InProcessExecutor(), memory=MEMORY).run
         else:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.jobs.jobs import find_recipe
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import CorpusStep
 from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe
 from tests.support.command import tamis
@@ -200,7 +200,7 @@ def test_every_preset_can_be_planned(preset: str, made: Any) -> None:
     ends = {"input": str(made[0] / "in"), "output": str(made[0] / "x"), "text_field": "body"}
     curation: Any = load_recipe(find_recipe(preset), overrides=ends).workflow
     assert curation.plan().n_reads == 2
-    assert {s.text_field for s in curation.steps if isinstance(s, Deduplication)} == {"body"}
+    assert {s.text_field for s in curation.steps if isinstance(s, CorpusStep)} == {"body"}
 
 
 def test_mistakes_are_said(made: Any, tmp_path: Path) -> None:

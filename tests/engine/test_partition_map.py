@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.engine.monitor.partition_map import Cells, Row
+from tamis.engine.monitor.partition_map import CellRow, Cells
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
@@ -112,10 +112,10 @@ def test_no_byte_is_counted_twice_or_lost() -> None:
     cells = Cells([999_983] * 37, all_plain)
     for file in range(0, 37, 2):
         cells.commit([(file, start, min(start + 70_001, 999_983), False) for start in range(0, 999_983, 70_001)], 0.13)
-    rows: list[Row] = list(cells.changed([unit(1, *(plain(file, 0, 999_983) for file in range(1, 37, 4)))]))
+    rows: list[CellRow] = list(cells.changed([unit(1, *(plain(file, 0, 999_983) for file in range(1, 37, 4)))]))
     assert len(rows) == 1000
-    assert all(sum(row[3:7]) == row[2] - row[1] for row in rows)
-    assert rows[-1][2] == 37 * 999_983
+    assert all(sum(row[3:7]) == row.last_byte - row.first_byte for row in rows)
+    assert rows[-1].last_byte == 37 * 999_983
 
 
 def test_a_finished_file_is_forgotten() -> None:

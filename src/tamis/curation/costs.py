@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import CorpusStep
 from tamis.forecast import shipped_table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pass_costs(
 
 def _classes_of(step: Any) -> list[str]:
     """Return the class names of a step as the shipped table spells them; of one that carries filters, theirs."""
-    if isinstance(step, Deduplication):
+    if isinstance(step, CorpusStep):
         return [f"tamis.dedup.{step.kind.name}."]
     inside = getattr(step, "filter_obj", None) or getattr(step, "modifier_fn", None) or step
     parts = inside if isinstance(inside, list) else [inside]

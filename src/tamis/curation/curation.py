@@ -11,7 +11,7 @@ from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Source, SourceMix, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.result import CurationResult, CurationSizes
-from tamis.curation.steps import Buckets, Deduplication, KeepTop, LeftOut, Mix, Step
+from tamis.curation.steps import Buckets, CorpusStep, KeepTop, LeftOut, Mix, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
@@ -83,7 +83,7 @@ class Curation:
         if self.writing.tokens is not None:
             self.steps.append(self._tokenizing(self.writing.tokens))
         self.steps = _counting_tokens(self.steps)
-        names = [s.name for s in self.steps if isinstance(s, Deduplication)]
+        names = [s.name for s in self.steps if isinstance(s, CorpusStep)]
         if len(set(names)) < len(names):
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
         self._check()
@@ -136,7 +136,7 @@ class Curation:
         return stage.with_identity() if self.writing.is_packed else stage
 
     def _flat(self, step: Step) -> list[Step]:
-        if isinstance(step, Deduplication):
+        if isinstance(step, CorpusStep):
             return [step]
         if not isinstance(step, ProcessingStage):
             raise TypeError(f"{_WHO}: a step is a stage or a deduplication, got {type(step).__name__} ({step!r})")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.costs import PassCost, pass_costs
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import CorpusStep
 from tamis.dedup.planning import SOLVER_BASE_BYTES
 from tamis.engine.job import make_job
 from tamis.engine.run.budget.expectation import profile_key
@@ -40,9 +40,9 @@ _OTHER_LEVEL = 1.5  # output larger than the same text was as input, compressed 
 
 def curation_key(curation: Curation) -> str:
     """Return the key of a machine profile: the steps and their parameters; input and output do not count."""
-    plain = [step for step in curation.steps if not isinstance(step, Deduplication)]
+    plain = [step for step in curation.steps if not isinstance(step, CorpusStep)]
     stages = Pipeline("", stages=[curation.source(), *plain, curation.writer()]).build()
-    decided = [[s.name, s.kind.name, s.parameters()] for s in curation.steps if isinstance(s, Deduplication)]
+    decided = [[s.name, s.kind.name, s.parameters()] for s in curation.steps if isinstance(s, CorpusStep)]
     writing = {name: value for name, value in curation.writing.to_dict().items() if value}
     text = json.dumps(
         [profile_key(describe_job(make_job("", stages), {})), decided, writing, curation.extension],

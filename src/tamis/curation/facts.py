@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tamis.curation.planner import CHANGES, COLUMNS, DROPS, StepFacts
-from tamis.curation.steps import Deduplication, Mix, Step
+from tamis.curation.steps import CorpusStep, Mix, Step
 from tamis.errors import PipelineError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters.score_filter import Score, ScoreFilter
@@ -18,16 +18,16 @@ from tamis.stages.text.modules.splitter import DocumentSplitter
 def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
     """Return one entry per step; raise PipelineError for a step that is not allowed at its position."""
     facts: list[StepFacts] = []
-    last = max((i for i, s in enumerate(steps) if isinstance(s, Deduplication)), default=-1)
+    last = max((i for i, s in enumerate(steps) if isinstance(s, CorpusStep)), default=-1)
     for i, step in enumerate(steps):
         if isinstance(step, Mix) and i < last:
             raise PipelineError(
                 f"curation: {step.name!r} writes copies, and {steps[last].name!r} after it looks at all documents; put "
                 "the mix last"
             )
-        if isinstance(step, Deduplication):
+        if isinstance(step, CorpusStep):
             before = steps[i - 1] if i else None
-            joins = isinstance(before, Deduplication) and step.is_decided_with(before)
+            joins = isinstance(before, CorpusStep) and step.is_decided_with(before)
             facts.append(
                 StepFacts(step.name, step.kind.name, joins, step.compares_texts, reads=frozenset([step.text_field]))
             )

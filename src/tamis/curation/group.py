@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import CorpusStep
 from tamis.dedup.alarms import LossLimit
 from tamis.dedup.kinds import DedupKind
 from tamis.dedup.pass_runner import PassRunner, WorkflowSettings
@@ -36,7 +36,7 @@ class Group:
     def __init__(self, run: CurationRun, number: int) -> None:
         self.number = number
         self._plan = run.plan.groups[number]
-        self.steps: list[Deduplication] = [run.curation.steps[i] for i in self._plan.decides]  # type: ignore[misc]
+        self.steps: list[CorpusStep] = [run.curation.steps[i] for i in self._plan.decides]  # type: ignore[misc]
         self.labels = run.replay.labels_of(self._plan.before)
         self.workflow = Workflow(self._passes(run), host=Host(self._runner(run), run.guard, self._check_loss))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.curation.steps import Deduplication
+from tamis.curation.steps import CorpusStep
 from tamis.dedup.images.hashing import KEEP, ImageHashes
 from tamis.dedup.kinds import EXACT, SEMANTIC
 from tamis.dedup.passes import Passes
@@ -16,7 +16,7 @@ from tamis.sizes import parse_fraction
 
 
 @dataclass
-class ExactImageDuplicates(Deduplication):
+class ExactImageDuplicates(CorpusStep):
     """Of images with the same pixels one stays, in whatever format they are stored.
 
     `keep`: the first in the input, or the one of the most bytes (largest). `max_source_loss`: stop where a folder (or
@@ -39,7 +39,7 @@ class ExactImageDuplicates(Deduplication):
 
 
 @dataclass
-class SemanticImageDuplicates(Deduplication):
+class SemanticImageDuplicates(CorpusStep):
     """Of images whose embeddings nearly agree one stays: those with a cosine of at least 1 - `eps` in one cluster.
 
     Behind ImageEmbeddingStage. See SemanticDeduplicationWorkflow.

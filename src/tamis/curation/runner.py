@@ -26,7 +26,7 @@ from tamis.curation.output import drop_card, finish_output, forget_output, store
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationFacts, CurationResult
 from tamis.curation.state import ChoiceTask, CurationRecord, ScoresTask
-from tamis.curation.steps import Buckets, Deduplication
+from tamis.curation.steps import Buckets, CorpusStep
 from tamis.dedup import state
 from tamis.dedup.output_directory import OutputDirectory
 from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, WorkflowSettings
@@ -274,7 +274,7 @@ class CurationRun:
         return {
             "steps": [s.name for s in steps],
             **({"left_out": left_out} if left_out else {}),
-            "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
+            "text_field": next((s.text_field for s in steps if isinstance(s, CorpusStep)), "text"),
             "deduplications": {group.name: group.workflow.passes.identity for group in self.groups},
             "writing": {
                 **self.curation.writing.to_dict(),

@@ -30,8 +30,8 @@ class LeftOut:
         return f"step {self.name!r} is left out: it needs a package that is not installed ({self.install})"
 
 
-class Deduplication:
-    """A step that compares all documents that the steps before it keep."""
+class CorpusStep:
+    """A step that decides over all documents that the steps before it keep, in passes of its own (dedup/kinds.py)."""
 
     kind: ClassVar[DedupKind]
     name: str
@@ -52,7 +52,7 @@ class Deduplication:
         """Whether the texts of candidates are read to decide."""
         return False
 
-    def is_decided_with(self, earlier: Deduplication) -> bool:
+    def is_decided_with(self, earlier: CorpusStep) -> bool:
         """Return True if the keys of this step also decide `earlier`, the step just before it."""
         return False
 
@@ -70,7 +70,7 @@ class Deduplication:
 
 
 @dataclass
-class ExactDuplicates(Deduplication):
+class ExactDuplicates(CorpusStep):
     """Of documents with equal texts one stays. See ExactDeduplicationWorkflow."""
 
     text_field: str = "text"
@@ -84,7 +84,7 @@ class ExactDuplicates(Deduplication):
 
 
 @dataclass
-class FuzzyDuplicates(Deduplication):
+class FuzzyDuplicates(CorpusStep):
     """Of documents that are nearly the same one stays. See FuzzyDeduplicationWorkflow."""
 
     text_field: str = "text"
@@ -109,7 +109,7 @@ class FuzzyDuplicates(Deduplication):
     def compares_texts(self) -> bool:
         return self.threshold is not None
 
-    def is_decided_with(self, earlier: Deduplication) -> bool:
+    def is_decided_with(self, earlier: CorpusStep) -> bool:
         """Return True for an exact deduplication that defines equal documents as the keys do.
 
         The choice of the document that stays among equal ones must not differ: with unnormalized texts, the first
@@ -124,7 +124,7 @@ class FuzzyDuplicates(Deduplication):
 
 
 @dataclass
-class DuplicateLines(Deduplication):
+class DuplicateLines(CorpusStep):
     """Lines or paragraphs that occurred before are cut out. See LineDeduplicationWorkflow."""
 
     text_field: str = "text"
@@ -147,7 +147,7 @@ class DuplicateLines(Deduplication):
 
 
 @dataclass
-class Decontaminate(Deduplication):
+class Decontaminate(CorpusStep):
     """Drop or cut what documents share with evaluation sets. See DecontaminationWorkflow."""
 
     against: Any = None
@@ -170,7 +170,7 @@ class Decontaminate(Deduplication):
 
 
 @dataclass
-class Scores(Deduplication):
+class Scores(CorpusStep):
     """Keep the scores of documents for later runs, or take them from an earlier one: a model need not run again.
 
     `score`: a field with numbers, or several. They are listed by file and offset in NAME-scores.parquet, among the
@@ -195,7 +195,7 @@ class Scores(Deduplication):
 
 
 @dataclass
-class Buckets(Deduplication):
+class Buckets(CorpusStep):
     """Number documents by the weighted quantiles of a score: a step that adds a field.
 
     `score`: a field with numbers, or several, of which `ensemble` makes one: max, mean, rank_max or rank_mean (ranks in
@@ -230,7 +230,7 @@ class Buckets(Deduplication):
 
 
 @dataclass
-class KeepTop(Deduplication):
+class KeepTop(CorpusStep):
     """Keep the documents with the highest scores: a `fraction` of the `weight`, or so many documents, tokens or bytes.
 
     `score`, `ensemble`, `weight`, `scores_from`, `tokens_field`: as of Buckets. Of documents with the lowest score that
@@ -261,7 +261,7 @@ class KeepTop(Deduplication):
 
 
 @dataclass
-class Mix(Deduplication):
+class Mix(CorpusStep):
     """Write documents as often as it takes for a mix of groups, the values of a field (or of several: a/b).
 
     One of: `epochs`, how often each value is written ({"books": 2, "*": 1}); `shares` of the target ({"web": 0.7,
@@ -302,7 +302,7 @@ def _named(stage: ProcessingStage[Any, Any], name: str) -> ProcessingStage[Any, 
 
 
 @dataclass
-class RepeatedPassages(Deduplication):
+class RepeatedPassages(CorpusStep):
     """Passages that occur more than once are cut out. See SubstringDeduplicationWorkflow."""
 
     text_field: str = "text"
@@ -338,4 +338,4 @@ def _mode(normalize_text: bool | str) -> str:
     return check_mode("deduplication", normalize_text)
 
 
-Step = ProcessingStage[Any, Any] | Deduplication
+Step = ProcessingStage[Any, Any] | CorpusStep

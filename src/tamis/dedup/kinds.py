@@ -1,4 +1,6 @@
-"""The kinds of deduplication, one entry each, from which commands, plans, recipes and curations take their lists.
+"""The kinds of deduplication and of choosing documents, one entry each.
+
+Commands, plans, recipes and curations take their lists from here.
 
 To add a kind: a folder `dedup/NAME/` with its workflow and stages, its entry in `KINDS`, its command in
 `cli/dedup/NAME.py` and its step in `curation/steps.py`. A kind that decides in its own way also adds a step of the
@@ -21,7 +23,7 @@ class ShippedFigures:
 
 @dataclass(frozen=True, eq=False)
 class DedupKind:
-    """A way of deciding which documents, or which parts of them, are duplicates.
+    """A way of deciding which documents stay: duplicates go, or those with the lowest scores, or all beyond a share.
 
     `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the
     first pass writes for each document, in plans. `step`: the name of its step in recipes, a class of

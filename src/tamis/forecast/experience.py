@@ -59,14 +59,14 @@ class Experience:
         """Return the forecast. `more`: as `predict` takes it."""
         return predict(conditions, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
 
-    def planned(self, conditions: Conditions, forecast: Forecast) -> Prediction:
+    def remember_planned(self, conditions: Conditions, forecast: Forecast) -> Prediction:
         """Return a forecast for this machine as `tamis plan` reports it.
 
         After a probe the forecast is stored, so that the run shows how far it was off.
         """
         figures = forecast.to_dict()
         if self.kind == ranges.PROBE:
-            ranges.plan_of(self.key, {"conditions": vars(conditions).copy(), **figures})
+            ranges.remember_planned(self.key, {"conditions": vars(conditions).copy(), **figures})
         return ranges.with_command(figures, ranges.load())
 
     def expect(self, conditions: Conditions, forecast: Forecast) -> None:
@@ -88,7 +88,7 @@ class Experience:
         machine_profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
         if took is not None and is_whole:
             ranges.learn(self.prediction)
-            if (plan := ranges.planned(self.key, took.conditions)) is not None:
+            if (plan := ranges.take_planned(self.key, took.conditions)) is not None:
                 ranges.learn(compared(plan, took))
 
 

@@ -173,14 +173,14 @@ def learn(prediction: Prediction) -> None:
     save(ranges)
 
 
-def plan_of(key: str, prediction: Prediction) -> None:
+def remember_planned(key: str, prediction: Prediction) -> None:
     """Store what a plan predicted for a pipeline that has not run here: its run will show how far that was off."""
     ranges = load()
     ranges.planned = dict([*ranges.planned.items(), (key, prediction)][-_MAX_PLANNED:])
     save(ranges)
 
 
-def planned(key: str, conditions: Conditions) -> Prediction | None:
+def take_planned(key: str, conditions: Conditions) -> Prediction | None:
     """Return and forget what a plan predicted for a run under exactly these conditions, or None."""
     ranges = load()
     plan = ranges.planned.pop(key, None)

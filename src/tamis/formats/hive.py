@@ -1,7 +1,7 @@
 """Names of folders that hold the values of fields, as Hive, Spark, pyarrow and DuckDB read them: language=en/topic=law.
 
 Covers: encoding values so that they cannot lead elsewhere, and decoding them. The files in such folders do not have the
-fields; `Folders` tells which values the documents of a file have. See also: engine/worker/partition.py (writing).
+fields; `Folders` tells which values the documents of a file have. See also: engine/worker/value_files.py (writing).
 """
 
 from __future__ import annotations

@@ -92,8 +92,16 @@ def suffixes(*formats: str) -> tuple[str, ...]:
     >>> suffixes("parquet"), suffixes()
     (('.parquet', '.pq'), ('.jsonl', '.json', '.ndjson', '.parquet', '.pq', '.arrow', '.feather', '.warc', '.wet'))
     """
-    names = formats or (*LINES, *(name for name, entry in TABLES.items() if not entry.explicit_only), *RECORDS)
-    return tuple(s for name in names for s in _entry(name).suffixes)
+    return tuple(s for name in formats or unasked_formats() for s in _entry(name).suffixes)
+
+
+def unasked_formats() -> tuple[str, ...]:
+    """Return the formats that are read by the names of files, where no reader names one.
+
+    >>> unasked_formats()
+    ('jsonl', 'parquet', 'arrow', 'warc')
+    """
+    return (*LINES, *(name for name, entry in TABLES.items() if not entry.explicit_only), *RECORDS)
 
 
 def _entry(name: str) -> LineEntry | TableEntry | RecordEntry:

@@ -235,11 +235,12 @@ def find_written(output: str, document: str, id_field: str = "id") -> OutputRow 
     Return None if there is none, or if the output is stored in a bucket.
     """
     from tamis.formats.hive import output_entries
-    from tamis.formats.registry import codecs_of, suffixes
+    from tamis.formats.registry import TABLES, codecs_of, suffixes, unasked_formats
     from tamis.formats.whole_file import read_whole_file
 
     # What Tamis writes; other .json files in the folder are foreign.
-    data = (*(".jsonl" + codec for codec in codecs_of(".jsonl")), *suffixes("parquet", "arrow"))
+    tables = [name for name in unasked_formats() if name in TABLES]
+    data = tuple(suffix + codec for suffix in (".jsonl", *suffixes(*tables)) for codec in codecs_of(suffix))
     entries = [entry for _, entry in output_entries(output_of_run_dir(run_folder(output)))]
     for path in sorted(entry.path for entry in entries if entry.is_file() and entry.name.endswith(data)):
         batch = read_whole_file(path)

@@ -7,11 +7,11 @@ file.
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 
 
 def classify(
@@ -54,8 +54,12 @@ def classify(
         ),
     ] = None,
     format_: Annotated[
-        Literal["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "arrow"] | None,
-        Option("--format", help="Format of the output. Default: that of the input."),
+        str | None,
+        Option(
+            "--format",
+            metavar="NAME",
+            help="Format of the output: parquet, arrow, jsonl, jsonl.zst, jsonl.gz, ... Default: that of the input.",
+        ),
     ] = None,
     trust_remote_code: Annotated[
         bool, Option("--trust-remote-code", help="Allow the Python code in the model's folder to run.")
@@ -82,7 +86,10 @@ def classify(
     from tamis.cli.jobs.jobs import ClassifyJob, Consent, location
     from tamis.cli.jobs.request import Request
     from tamis.cli.jobs.run import perform
+    from tamis.stages.text.io.formats import file_types
 
+    if format_ is not None:
+        check_choice("--format", format_, file_types())
     job = ClassifyJob(
         _absolute(model),
         location(source),

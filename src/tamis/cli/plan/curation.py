@@ -135,7 +135,7 @@ def _ranges(
     expected = forecast(
         curation, costs, sizes, request, experience, elsewhere=not where.is_this_machine, nodes=where.nodes
     )
-    return experience.planned(request, expected) if where.is_this_machine else expected.to_dict()
+    return experience.remember_planned(request, expected) if where.is_this_machine else expected.to_dict()
 
 
 def _range_lines(ranges: Prediction, experience: Experience, each: str) -> list[str]:

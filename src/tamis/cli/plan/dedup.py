@@ -70,7 +70,7 @@ def show(
     expected = forecast(
         dedup_plan, workflow.kind.figures, asked_for, experience, elsewhere=not where.is_this_machine, nodes=where.nodes
     )
-    ranges = experience.planned(asked_for, expected) if where.is_this_machine else expected.to_dict()
+    ranges = experience.remember_planned(asked_for, expected) if where.is_this_machine else expected.to_dict()
     smallest = smallest_of_dedup(workflow, may_run_trials and where.is_this_machine and dataset is None)
     fits = dedup_plan.budget_bytes >= smallest.n_bytes
     row = shipped_table.text_sizing(dedup_plan.input_bytes)

@@ -186,7 +186,9 @@ def make_plan(
         nodes=where.nodes,
         learned=any(from_profile),
     )
-    ranges_by_figure = experience.planned(conditions, estimate) if where.is_this_machine else estimate.to_dict()
+    ranges_by_figure = (
+        experience.remember_planned(conditions, estimate) if where.is_this_machine else estimate.to_dict()
+    )
     smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
     fits = budget >= smallest
     if tried is not None and where.is_this_machine:

@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
@@ -85,19 +85,19 @@ class Monitor:
     def __init__(
         self,
         db: RunDatabase,
-        place: MonitoredRun,
+        run: MonitoredRun,
         past: Ledger,
         watch: Watch | None = None,
         machine: MachineReader | None = None,
         gpus: GpuSource | None = None,
     ) -> None:
         self.cpu_s = 0.0  # spent in here
-        self._db, self._place, self._watch = db, place, watch
+        self._db, self._run, self._watch = db, run, watch
         self._complaints: set[str] = set()
         self._machine = machine or MachineReader()
         self._gpus = gpus or find_gpus()
-        self._tree = ProcessTree(place.count_caller)
-        self._costs = StageCosts(place.labels, db.last_stages() if past.stages else None)
+        self._tree = ProcessTree(run.count_caller)
+        self._costs = StageCosts(run.labels, db.last_stages() if past.stages else None)
         self._nodes = NodeRows()
         self._cells: Cells | None = None
         self._bad_shares: dict[int, float] = {}  # by partition, until it is committed
@@ -109,8 +109,8 @@ class Monitor:
         self._rules: dict[tuple[str, str], list[int]] = {}  # documents and bytes that each dropped, as written
         self._dropped: deque[tuple[str, str, str, int, str]] = deque(maxlen=_MAX_DROPPED)  # since the last sample
         self._has_output = False
-        db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
-        db.about({"duplicate_stages": list(place.duplicate_labels)})
+        db.about({"began_at": time.time(), "stages": list(run.labels), **run.about})
+        db.about({"duplicate_stages": list(run.duplicate_labels)})
         db.clear("nodes")  # those of an earlier attempt are of the past
         attach = getattr(watch, "attach", None)
         if callable(attach):
@@ -122,10 +122,10 @@ class Monitor:
         """Begin a sampling step, or the work after the last one, which has no input."""
         self._progress_s = time.monotonic()
         if len(supervisor.queue.cursor.files):
-            kinds = self._place.kinds
-            n_cells = expected_partitions(self._place.sizes, kinds, supervisor.config.max_block_bytes)
+            kinds = self._run.kinds
+            n_cells = expected_partitions(self._run.sizes, kinds, supervisor.config.max_block_bytes)
             is_plain = [kind is PieceKind.BYTES for kind in kinds]
-            self._cells = Cells(self._place.sizes, is_plain.__getitem__, supervisor.queue.cursor.done, n_cells)
+            self._cells = Cells(self._run.sizes, is_plain.__getitem__, supervisor.queue.cursor.done, n_cells)
             self._db.clear("cells")
             self._bad_shares = {}
 
@@ -150,7 +150,7 @@ class Monitor:
         self._progress_s = time.monotonic()
         if not self._has_output:
             self._has_output = True
-            self._db.about({"first_output_s": round(self._progress_s - self._place.started_s, 3)})
+            self._db.about({"first_output_s": round(self._progress_s - self._run.started_s, 3)})
         if self._cells is not None:
             self._cells.commit(result.covered, self._bad_shares.pop(result.partition, 0.0))
 
@@ -227,8 +227,8 @@ class Monitor:
 
     def _detail(self, at: float, s: Supervisor) -> None:
         self._scratch_bytes = max(
-            folder_bytes(self._place.folders),
-            s.queue.scratch.total_bytes + s.queue.unsynced_bytes if self._place.folders else 0,
+            folder_bytes(self._run.folders),
+            s.queue.scratch.total_bytes + s.queue.unsynced_bytes if self._run.folders else 0,
         )
         self._look_at_gpus(at, s)
         self._db.replace("nodes", self._nodes.sample(at, s))
@@ -267,15 +267,15 @@ class Monitor:
         self._db.replace("cells", self._cells.changed(under_way))
 
     def _totals(self, state: ProgressState, stages: Sequence[StageCost], s: Supervisor) -> RunSample:
-        removing = set(self._place.duplicate_labels)
+        removing = set(self._run.duplicate_labels)
         figures = {name: value for name, value in state.items() if name != "workers"}  # only their number
         totals: dict[str, Any] = {
             **figures,
             **vars(self._machine.sample()),
-            "peak_bytes": max(self._place.mark.pop_recent(), int(state["used_bytes"])),
+            "peak_bytes": max(self._run.mark.pop_recent(), int(state["used_bytes"])),
             "queue_bytes": s.queue.scratch.total_bytes,
             "scratch_bytes": self._scratch_bytes,
-            "disk_free_bytes": free_bytes([self._place.output, *self._place.folders]),
+            "disk_free_bytes": free_bytes([self._run.output, *self._run.folders]),
             "cpu_s": self._tree.cpu_s,
             "n_processes": self._tree.n_processes,
             "server_bytes": self._tree.server_bytes,
@@ -315,20 +315,33 @@ class Monitor:
             self._gpus.close()
 
 
-Row = tuple[int, str, float, int, int, int, int, int, int, int, int]
+class NodeRow(NamedTuple):
+    """A row of the table `nodes`."""
+
+    node: int
+    name: str
+    at: float
+    is_up: int
+    n_workers: int
+    busy: int
+    n_units: int
+    used_bytes: int
+    peak_bytes: int
+    budget_bytes: int
+    level: int
 
 
 class NodeRows:
     """Keeps what a node that is gone was; a run on one machine has none."""
 
     def __init__(self) -> None:
-        self._last: dict[int, Row] = {}
+        self._last: dict[int, NodeRow] = {}
         self._earlier: Counter[int] = Counter()  # units that nodes did under supervisors before this one
         self._seen: dict[int, int] = {}
 
-    def sample(self, at: float, s: Supervisor) -> list[Row]:
+    def sample(self, at: float, s: Supervisor) -> list[NodeRow]:
         """Return the rows of the table `nodes` that have changed or may have."""
-        rows: list[Row] = []
+        rows: list[NodeRow] = []
         for node in s.pool.nodes.values():
             if not node.name:
                 continue
@@ -336,9 +349,9 @@ class NodeRows:
                 self._earlier[node.id] += self._seen[node.id]
             self._seen[node.id] = node.n_units
             before = self._last.get(node.id)
-            peak = max(node.used_bytes, before[8] if before is not None else 0)
+            peak = max(node.used_bytes, before.peak_bytes if before is not None else 0)
             rows.append(
-                (
+                NodeRow(
                     node.id,
                     node.name,
                     at,
@@ -353,7 +366,7 @@ class NodeRows:
                 )
             )
         for number, row in self._last.items():
-            if number not in s.pool.nodes and row[3]:
-                rows.append((*row[:3], 0, 0, 0, row[6], 0, *row[8:]))
-        self._last.update({row[0]: row for row in rows})
+            if number not in s.pool.nodes and row.is_up:
+                rows.append(row._replace(is_up=0, n_workers=0, busy=0, used_bytes=0))
+        self._last.update({row.node: row for row in rows})
         return rows

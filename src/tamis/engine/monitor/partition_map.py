@@ -13,14 +13,27 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from tamis.engine.supervisor.coverage import Coverage, Intervals
 from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
 MAX_CELLS = 1000
 _EXPANSION = 4  # decoded bytes of a compressed file, by those on disk
-Row = tuple[int, int, int, int, int, int, int, int]
 Range = tuple[float, float]
+
+
+class CellRow(NamedTuple):
+    """A row of the table `cells`: a stretch of the input, and how many of its bytes are in which state."""
+
+    cell: int
+    first_byte: int
+    last_byte: int
+    waiting: int
+    running: int
+    committed: int
+    quarantined: int
+    split: int
 
 
 def expected_partitions(sizes: Sequence[int], kinds: Sequence[PieceKind], block_bytes: int) -> int:
@@ -68,7 +81,7 @@ class Cells:
         self._committed, self._bad, self._splits = [0.0] * self.n, [0.0] * self.n, [0] * self.n
         self._open: dict[int, _Open] = {}
         self._extents: dict[int, float] = {}  # estimated ends of files under way, in their own coordinate
-        self._written: list[Row | None] = [None] * self.n
+        self._written: list[CellRow | None] = [None] * self.n
         self._drawn: list[tuple[float, float, float, int] | None] = [None] * self.n
         self._known: dict[int, list[Range]] = {}  # of units under way
         if done is not None:
@@ -127,7 +140,7 @@ class Cells:
             self._extents[file] = max(decoded, decoded * size / on_disk)
 
     # -- looking ------------------------------------------------------------------------------------------------------
-    def changed(self, under_way: Iterable[Unit]) -> Iterator[Row]:
+    def changed(self, under_way: Iterable[Unit]) -> Iterator[CellRow]:
         """Yield cells that changed since the last call, given the units that workers have now."""
         committed, bad, running = self._committed, self._bad, [0.0] * self.n
         if self._open:
@@ -154,12 +167,12 @@ class Cells:
                     self._written[i] = row
                     yield row
 
-    def _row(self, i: int, committed: float, bad: float, running: float, n_splits: int) -> Row:
+    def _row(self, i: int, committed: float, bad: float, running: float, n_splits: int) -> CellRow:
         first, last = i * self._width, min((i + 1) * self._width, self._starts[-1])
         done = min(_whole(committed), last - first)
         gone = min(_whole(bad), last - first - done)
         busy = min(_whole(running), last - first - done - gone)
-        return i, first, last, last - first - done - gone - busy, busy, done, gone, n_splits
+        return CellRow(i, first, last, last - first - done - gone - busy, busy, done, gone, n_splits)
 
     def _ranges(self, unit: Unit) -> list[Range]:
         """Return the ranges that a unit covers, merging those of neighbouring files.

@@ -58,7 +58,6 @@ from tamis.engine.worker.failures import NO_DEBUGGER, failure, failure_of, is_de
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.node import WorkerMetadata
-from tamis.engine.worker.partition import partition
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
@@ -66,6 +65,7 @@ from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sampling import SampleCollector, SamplePlan, describe_samples
 from tamis.engine.worker.survivor_scores import ScoreCollector
+from tamis.engine.worker.value_files import write_by_values
 from tamis.engine.worker.write import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
@@ -608,7 +608,7 @@ class UnitRunner:
         files: list[StagedFile] = []
         for i, part in enumerate(work.regroups):
             own = list(itertools.islice(paths, part.n_old))
-            write = partition if part.partition_by else regroup
+            write = write_by_values if part.partition_by else regroup
             files += write(own, part, f"{base}.g{i}" if i else base, self.config.output)
         return files
 

@@ -36,13 +36,13 @@ class AlertSetup:
 
 
 def choose(
-    recipe: Section | None, own: Section | None, place: RunContext, allow_recipe_sinks: bool = False
+    recipe: Section | None, own: Section | None, context: RunContext, allow_recipe_sinks: bool = False
 ) -> AlertSetup:
     """Combine the default rules, those of a recipe and the user's own; raise if they contradict each other."""
     if recipe is not None:
         _check_trust(recipe, own, allow_recipe_sinks)
     sections = [section for section in (recipe, own) if section is not None]
-    rules = {rule.name: rule for rule in default_rules(place)}
+    rules = {rule.name: rule for rule in default_rules(context)}
     sinks: dict[str, AlertSink] = {}
     defaults: dict[str, Any] = {}
     for section in sections:

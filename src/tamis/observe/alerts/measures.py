@@ -79,9 +79,9 @@ class Measure:
             sentence = text.format_map({**facts, "subject": subject, "value": value, "n": n, "whole": whole})
             yield MeasureReading(value, sentence, subject, n if self.sized else None, whole, facts.get("worker"))
 
-    def advice_at(self, place: RunContext) -> str:
-        limit = f"{Amount(place.quarantine_limit):share}"
-        return self.advice.replace("{output}", quoted(place.output)).replace("{quarantine_limit}", limit)
+    def advice_at(self, context: RunContext) -> str:
+        limit = f"{Amount(context.quarantine_limit):share}"
+        return self.advice.replace("{output}", quoted(context.output)).replace("{quarantine_limit}", limit)
 
 
 @dataclass
@@ -142,8 +142,8 @@ class Speed:
 class RunMeter:
     """Looks at samples; remembers what speeds and busy shares were before."""
 
-    def __init__(self, place: RunContext) -> None:
-        self._few_records = place.quarantine_floor / 2
+    def __init__(self, context: RunContext) -> None:
+        self._few_records = context.quarantine_floor / 2
         self._run_speed = Speed()
         self._speeds: dict[str, Speed] = {}
         self._busy: dict[int, deque[tuple[float, float]]] = {}

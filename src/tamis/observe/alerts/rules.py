@@ -76,13 +76,13 @@ class AlertRule:
         return not self.only or subject in (self.only, f"stage {self.only}", f"GPU {self.only}")
 
 
-def default_rules(place: RunContext) -> list[AlertRule]:
+def default_rules(context: RunContext) -> list[AlertRule]:
     """Return the rules that are enabled by default."""
     share = "share"
     return [
         AlertRule("memory", "memory", (AlertLimit(0.85, share),), for_s=30.0),
         AlertRule("throughput", "throughput", (AlertLimit(0.5, share),), low=True, for_s=30.0),
-        AlertRule("quarantine", "quarantine", (AlertLimit(place.quarantine_limit / 2, share),), for_s=10.0),
+        AlertRule("quarantine", "quarantine", (AlertLimit(context.quarantine_limit / 2, share),), for_s=10.0),
         AlertRule(
             "disk", "disk", (AlertLimit(0.05, share), AlertLimit(1e9, "bytes")), low=True, for_s=5.0, level=CRITICAL
         ),
@@ -139,12 +139,12 @@ class Rulebook:
     """Judges samples by rules. `every_s` and `sinks` are for rules that do not say themselves."""
 
     rules: Sequence[AlertRule]
-    place: RunContext = field(default_factory=RunContext)
+    context: RunContext = field(default_factory=RunContext)
     every_s: float = DEFAULT_EVERY_S
     sinks: tuple[str, ...] = BUILT_IN_SINKS
 
     def __post_init__(self) -> None:
-        self._meter = RunMeter(self.place)
+        self._meter = RunMeter(self.context)
         self._states: dict[str, dict[str, _State]] = defaultdict(dict)  # by rule and subject
 
     def judge(self, sample: RunSample, now_s: float, at: float = 0.0) -> list[Alert]:
@@ -223,7 +223,7 @@ class Rulebook:
         )
         if level == RESOLVED:
             return made
-        advice = rule.advice or measure.advice_at(self.place)
+        advice = rule.advice or measure.advice_at(self.context)
         n_untold, state.n_untold = max(0, state.n_untold - 1), 0
         text = reading.text + (f" for {lasted_s:seconds}" if lasted_s >= 1 and measure.unit != "seconds" else "")
         text += _limit_text(limit) + (f" ({n_untold} more since the last alert)" if n_untold else "")

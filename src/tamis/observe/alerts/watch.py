@@ -35,17 +35,17 @@ class Watch:
     def __init__(
         self,
         chosen: AlertSetup,
-        place: RunContext,
+        context: RunContext,
         run_dir: str,
         show: Callable[[str], None],
         name: str = "",
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        run = {"name": name, "output": place.output, "run_dir": run_dir}
+        run = {"name": name, "output": context.output, "run_dir": run_dir}
         self._run = {**run, "host": os.uname().nodename, "pid": os.getpid()}
         self.counts: Counter[str] = Counter()  # alerts by rule; resolved ones are no new alerts
-        self._book = Rulebook(chosen.rules, place, chosen.every_s, chosen.to)
+        self._book = Rulebook(chosen.rules, context, chosen.every_s, chosen.to)
         self._clock, self._wall, self._show, self._run_dir = clock, wall, show, run_dir
         self._record: Record | None = None
         self._log = LogSink(os.path.join(run_dir, LOG_NAME))
@@ -141,5 +141,5 @@ def open_watch(
         if file == OFF:
             return None
         own = read_file(file, os.environ) if file is not None else None
-    place = RunContext(output_of_run_dir(run_dir), *limits)
-    return Watch(choose(recipe, own, place, allow_recipe_sinks), place, run_dir, show, name)
+    context = RunContext(output_of_run_dir(run_dir), *limits)
+    return Watch(choose(recipe, own, context, allow_recipe_sinks), context, run_dir, show, name)

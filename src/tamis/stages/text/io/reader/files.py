@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 
 from tamis import _satellites
 from tamis.errors import UsageError
-from tamis.formats.registry import record_name, suffixes
+from tamis.formats.registry import record_name, suffixes, unasked_formats
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, ReadHints, check_fields, with_hints
@@ -206,7 +206,7 @@ class DocumentReaderStage(FileReaderStage):
     """Any mix of JSONL, Parquet, Arrow and WARC files."""
 
     name: str = "document_reader"
-    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "arrow", "warc")
+    formats: ClassVar[tuple[str, ...]] = unasked_formats()
 
 
 @dataclass(repr=False)

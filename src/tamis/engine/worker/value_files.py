@@ -38,7 +38,7 @@ _BATCH_BYTES = 128 << 10  # of sorted rows, of which one batch of each piece is 
 Array = np.ndarray[Any, Any]
 
 
-def partition(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) -> list[StagedFile]:
+def write_by_values(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) -> list[StagedFile]:
     """Write the documents of some files as one file for each value of the fields, in the order of the values."""
     names = list(work.partition_by)
     keys = _Keys(names)
