@@ -17,6 +17,7 @@ from tamis.stages import vector_cache
 from tamis.stages.resources import Resources
 from tamis.stages.text.tokens.stages import CountTokens, Tokenize
 from tamis.tasks import DocumentBatch
+from tests.curation.small_corpus import PLANNED
 from tests.dedup.test_mix import mixed, read, tokens, write
 from tests.stages.text.tokens import small_tokenizers
 from tests.support import command
@@ -38,7 +39,7 @@ def test_the_plan_says_the_mix_and_the_output_has_it(tmp_path: Path, rule: str) 
     planned = None
     if rule == "curve":
         curation = Curation(steps, str(tmp_path / "in"), str(tmp_path / "out"), card=False)
-        planned = plan_mix(curation, {"memory": MEMORY})
+        planned = plan_mix(curation, {"memory": PLANNED})
         assert not (tmp_path / "out").exists()
     result = mixed(tmp_path / "in", tmp_path / "out", *steps)
     target = RULES[rule]["target"]
@@ -100,7 +101,7 @@ def test_the_plan_of_curate_runs_no_model(tmp_path: Path) -> None:
     write(tmp_path / "in")
     steps: list[Any] = [Model(str(tmp_path / "tok"), name="model"), Mix("topic", epochs={"*": 2})]
     curation = Curation(steps, str(tmp_path / "in"), str(tmp_path / "out"), card=False)
-    planned = plan_mix(curation, {"memory": MEMORY}, may_load_models=False)
+    planned = plan_mix(curation, {"memory": PLANNED}, may_load_models=False)
     assert planned is not None
     assert planned.lines() == [
         "mix_by_field: the mix cannot be told before the run: model uses a model; tamis plan runs it on a sample"
@@ -111,7 +112,7 @@ def test_a_large_input_is_planned_by_a_sample(tmp_path: Path, monkeypatch: pytes
     documents = write(tmp_path / "in")
     monkeypatch.setattr("tamis.cli.plan.mix._SAMPLE_BYTES", 300_000)
     steps = [KeepTop("score", documents=1500), Mix("topic", temperature=1, target=100_000)]
-    planned = plan_mix(Curation(steps, str(tmp_path / "in"), str(tmp_path / "out"), card=False), {"memory": MEMORY})
+    planned = plan_mix(Curation(steps, str(tmp_path / "in"), str(tmp_path / "out"), card=False), {"memory": PLANNED})
     assert planned is not None
     assert 0.1 < planned.read_share < 0.5
     kept = sorted(documents, key=lambda d: -d["score"])[:1500]

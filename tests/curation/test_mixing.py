@@ -16,7 +16,7 @@ from tamis.curation.steps import Mix
 from tamis.errors import RecipeError, RunConflict, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.filters.has_text import HasText
-from tests.curation.small_corpus import MEMORY
+from tests.curation.small_corpus import MEMORY, PLANNED
 from tests.support.made_documents import text
 
 
@@ -157,10 +157,10 @@ def test_the_plan_says_what_is_written_of_each_source(place: Path, tmp_path: Pat
     if with_mix:
         steps.append(Mix("kind", epochs={"*": 2}))
     curation = Curation(steps, output_path=str(tmp_path / "out"), sources=sources, card=False)
-    planned = plan_sources(curation, {"memory": MEMORY})
+    planned = plan_sources(curation, {"memory": PLANNED})
     assert not (tmp_path / "out").exists()
     if with_mix:
-        before = plan_mix(curation, {"memory": MEMORY})
+        before = plan_mix(curation, {"memory": PLANNED})
         assert before is not None
         assert [(g.name, g.tokens_written) for g in before.groups] == [
             (name, 2 * _tokens(place / name)) for name in ("half", "plain", "thrice")
@@ -193,7 +193,7 @@ def test_the_plan_of_large_sources_samples_each(tmp_path: Path, monkeypatch: pyt
         {"path": str(tmp_path / "web"), "max_documents": 100},
     ]
     curation = Curation([HasText()], output_path=str(tmp_path / "out"), sources=sources)
-    planned = plan_sources(curation, {"memory": MEMORY})
+    planned = plan_sources(curation, {"memory": PLANNED})
     assert planned is not None
     assert planned.reason == ""
     assert 0.1 < planned.read_share < 0.9

@@ -236,12 +236,12 @@ def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path)
 
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
-    run_dir = make_run(run_dir_path(tmp_path / "out"), seconds=1)
+    make_run(run_dir_path(tmp_path / "out"), seconds=1)
     states = iter([LiveRun(status=s) for s in ("no samples yet", "running", status)])
     monkeypatch.setattr(top, "_read_state", lambda folder, scratch: next(states))
     monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(top.sys, "stdout", Terminal())
-    top.top(str(run_dir.parent))
+    top.top(str(tmp_path / "out"))
     assert next(states, None) is None
 
 

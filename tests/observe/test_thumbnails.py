@@ -21,6 +21,7 @@ def run_dir(tmp_path: Path) -> Path:
     """Return a run directory with an output of one tar and verdicts of two rules over two inputs."""
     folder = run_dir_path(tmp_path / "out")
     (folder / "verdicts").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
     source = tar(tmp_path / "in.tar", {f"{i}.jpg": jpeg(i) for i in range(30)})
     tar(tmp_path / "out" / "part-000000-000000000000000.tar", {f"k{i}.png": png(i) for i in range(3)})
     kept = json.dumps({"kept": f"{source}:0", "similarity": 1.0})
@@ -42,7 +43,7 @@ def test_some_of_what_was_kept_and_of_what_each_rule_dropped(run_dir: Path) -> N
     kept, small, twice = choose(run_dir)
     assert {c.path.rpartition("/")[2] for c in kept.images} == {"part-000000-000000000000000.tar"}
     assert (small.stage, small.rule, len(small.images)) == ("size", "min_side", MAX_PER_RULE)
-    source = str(run_dir.parent.parent / "in.tar")
+    source = str(run_dir.parent / "in.tar")
     assert twice == Sheet("dups", "duplicate", [ChosenImage(source, 20, "id20", "similarity 1.0", (source, 0))])
 
 

@@ -229,13 +229,14 @@ def test_names_that_users_chose_cannot_break_the_text(tmp_path: Path) -> None:
 
 
 def test_the_pass_of_a_deduplication_is_named(tmp_path: Path) -> None:
-    small(run_dir_path(tmp_path / "dedup" / "keys-0")).close()
-    recorder = RunRecorder(str(tmp_path), "d", Mark(), time.monotonic())
+    run_dir = run_dir_path(tmp_path / "out")
+    small(run_dir_path(run_dir / "dedup" / "keys-0")).close()
+    recorder = RunRecorder(str(run_dir), "d", Mark(), time.monotonic())
     recorder.plan([PassRecord("keys-0"), PassRecord("decision-0", weight=0.25)])
     with recorder, recorder.doing("keys-0"):
         recorder.advance({"total_bytes": 100, "left_bytes": 75})
         recorder._write()
-        page = RunMetrics(tmp_path).text()
+        page = RunMetrics(run_dir).text()
     found = parse(page)
     assert found["tamis_pass_done_ratio"] == {(("pass", "keys-0"),): 0.25, (("pass", "decision-0"),): 0.0}
     assert found["tamis_run_done_ratio"] == {(): 0.2}
