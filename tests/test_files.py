@@ -82,12 +82,12 @@ def test_files_of_a_run_are_written_by_their_owner_only_whatever_the_umask(tmp_p
     try:
         files.write_json(tmp_path / "plan.json", {"a": 1})
         os.close(files.open_to_append(tmp_path / "log"))
-        files.own_folder(run_dir_path(tmp_path), "", 0o755)
+        files.own_folder(tmp_path / "out.tamis", "", 0o755)
         files.own_folder(tmp_path / "staged", "")
         files.write_bytes(tmp_path / "shared", b"")
     finally:
         os.umask(before)
-    names = ("plan.json", "log", "_tamis", "staged", "shared")
+    names = ("plan.json", "log", "out.tamis", "staged", "shared")
     assert [mode_of(tmp_path / n) for n in names] == [0o644, 0o644, 0o755, 0o700, 0o666]
     assert (tmp_path / "plan.json").read_text() == '{"a": 1}'
 

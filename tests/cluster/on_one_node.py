@@ -114,7 +114,7 @@ def main() -> None:
     found["address"], found["in environment"] = client.address, os.environ.get("RAY_ADDRESS")
     try:
         page = (Path(__file__).parents[2] / "docs/guides/cluster.md").read_text(encoding="utf-8")
-        (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+        (code,) = (c for c in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "RayActorPoolExecutor" in c)
         names: dict[str, Any] = {}
         exec(compile(code, "docs/guides/cluster.md", "exec"), names)  # a RayActorPoolExecutor, as the page shows it
         last = names["executor"].last_result

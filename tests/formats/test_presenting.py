@@ -61,7 +61,7 @@ def test_what_is_written_looks_like_the_input(source: str, tmp_path: Path) -> No
 
 def test_fields_that_the_user_names_lead_in_that_order(source: str, tmp_path: Path) -> None:
     writer = ParquetWriter(str(tmp_path / "out"), fields=["text", "z"])
-    Pipeline("p", stages=[ParquetReader(source), writer]).run(InProcessExecutor())
+    Pipeline("p", stages=[ParquetReader(source, files_per_partition=2), writer]).run(InProcessExecutor())
     (path,) = (tmp_path / "out").glob("*.parquet")
     assert pq.read_schema(path).names == ["text", "z"]
     assert pq.read_schema(path).field("text").type == pa.string()

@@ -64,7 +64,7 @@ def test_a_sink_of_ones_own_has_written_what_it_received(folder: Path) -> None:
     ledger = pipeline.last_result.ledger
     assert (ledger.written.n, ledger.n_dropped, ledger.problems()) == (3, 0, [])
     assert ledger.written_bytes == sum(Path(p).stat().st_size for t in written for p in t.data)
-    assert pipeline.last_result.n_files == len(written) == 1
+    assert pipeline.last_result.n_files == len(written) == 2  # one per input file
 
 
 def test_by_hand(folder: Path) -> None:

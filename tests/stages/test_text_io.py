@@ -49,7 +49,7 @@ def test_endings_that_are_read() -> None:
     jsonl = JsonlReader("in/").decompose()[0].suffixes()  # type: ignore[attr-defined]
     assert {".jsonl", ".jsonl.gz", ".json.zst", ".ndjson.xz", ".jsonl.bz2"} <= set(jsonl)
     assert ".parquet" not in jsonl
-    assert ParquetReader("in/").decompose()[0].suffixes() == (".parquet",)  # type: ignore[attr-defined]
+    assert ParquetReader("in/").decompose()[0].suffixes() == (".parquet", ".pq")  # type: ignore[attr-defined]
     assert ".txt.gz" in FilePartitioningStage("in/", file_extensions=["txt"]).suffixes()
 
 
@@ -68,7 +68,7 @@ def test_endings_that_are_read() -> None:
         ({"read_kwargs": {"lines": False}}, "lines=False is not supported: a record is one line"),
         ({"read_kwargs": {"compression": "gzip"}}, "compression"),
         ({"task_type": "image"}, "task_type must be 'document'"),
-        ({"storage_options": {"key": 1}}, "key is a credential, and those come from the environment only"),
+        ({"storage_options": {"key": 1}}, "storage_options: give key and secret together, or neither"),
         ({"file_paths": ""}, "file_paths is empty"),
         ({"file_paths": []}, "file_paths is empty"),
         (
@@ -166,11 +166,11 @@ def test_a_call_of_a_writer_writes(tmp_path: Path, cls: Any, more: dict[str, Any
         (JsonlWriter, {"file_extension": "jsonl.rar"}, "file_extension must be jsonl"),
         (JsonlWriter, {"write_kwargs": {"orient": "x"}}, "orient='x' is not supported: a record is one object"),
         (JsonlWriter, {"write_kwargs": {"force_ascii": True}}, "force_ascii=True is not supported"),
-        (JsonlWriter, {"write_kwargs": {"storage_options": {"key": 1}}}, "key is a credential"),
+        (JsonlWriter, {"write_kwargs": {"storage_options": {"key": 1}}}, "give key and secret together"),
         (JsonlWriter, {"write_kwargs": {"double_precision": 3}}, r"unknown write_kwargs \['double_precision'\]"),
         (JsonlWriter, {"path": "https://host/x"}, "cannot write there; give a local folder, or s3://bucket/path"),
         (JsonlWriter, {"fields": "text"}, "fields must be a list"),
-        (ParquetWriter, {"file_extension": "pq"}, "file_extension must be parquet"),
+        (ParquetWriter, {"file_extension": "csv"}, "file_extension must be parquet"),
         (ParquetWriter, {"write_kwargs": {"compression": "rar"}}, "compression must be one of zstd"),
         (ParquetWriter, {"schema": {"n": int}}, "schema maps column names to type names"),
     ],

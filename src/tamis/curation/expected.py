@@ -46,8 +46,7 @@ def curation_key(curation: Curation) -> str:
     writing = {name: value for name, value in curation.writing.to_dict().items() if value}
     text = json.dumps(
         [profile_key(describe_job(make_job("", stages), {})), decided, writing, curation.extension],
-        sort_keys=True,
-        default=str,
+        default=str,  # keys in their order: those of a step's parameters may be of several types
     )
     return "curation-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

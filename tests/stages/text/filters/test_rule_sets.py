@@ -304,7 +304,9 @@ def test_sets_by_name() -> None:
 
 def test_the_catalogue_has_every_filter_with_its_defaults() -> None:
     found = {info.name: info for info in list_filters()}
-    assert len(found) == 18 + 6 + 8 + 4 + 1  # strings, repetition, code, models and histogram, FineWeb
+    assert (
+        len(found) == 18 + 6 + 8 + 4 + 1 + 1
+    )  # strings, repetition, code, models and histogram, FineWeb, language rules
     assert found["WordCountFilter"].parameters == "min_words=50, max_words=100000, lang='en'"
     assert found["SubstringFilter"].parameters == "substring, position"
     assert found["FastTextLangId"].module == "fasttext"
