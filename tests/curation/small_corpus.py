@@ -16,7 +16,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 from tests.support.made_documents import edited, text
 
 MEMORY = "600MB"
-PLANNED = "2GB"  # of plans made in the process of the tests, whose own memory counts
+PLANNED = "8GB"  # of plans made in the process of the tests, whose own memory counts
 
 
 def documents(n: int = 240) -> list[dict[str, Any]]:

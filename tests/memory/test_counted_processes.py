@@ -51,7 +51,7 @@ def test_one_that_is_gone_keeps_its_place_until_it_leaves() -> None:
 @pytest.mark.parametrize(("counted", "expected"), [(True, 200_000_000), (False, 0)])
 def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expected: int) -> None:
     job = make_job("j", JsonlReader("in").decompose())
-    settings = RunSettings(memory="2GB", count_caller=counted)
+    settings = RunSettings(memory="8GB", count_caller=counted)
     fixed = []
     for reserved in (0, 200_000_000):
         counted_processes.leave(companion)
@@ -59,7 +59,7 @@ def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expec
             counted_processes.join(companion, reserved)
         fixed.append(
             share_budget(
-                2_000_000_000, ServerMemory(100_000_000, 90_000_000, 120_000_000), settings, SettingsLog(), job
+                8_000_000_000, ServerMemory(100_000_000, 90_000_000, 120_000_000), settings, SettingsLog(), job
             ).fixed_bytes
         )
     assert fixed[1] - fixed[0] == pytest.approx(expected, abs=20_000_000)

@@ -154,7 +154,7 @@ def test_commands_and_an_explicit_shard_do_not_look_at_the_environment(source: P
     configure_slurm_array_source_filtering(0, 2, 0)
     copy(source, tmp_path / "out").run(InProcessExecutor(), progress=False, shard="1/3")
     assert os.listdir(tmp_path / "out") == ["shard-00001-of-00003"]
-    command = ["dedup", "exact", str(source), str(tmp_path / "unique"), "--memory", "400MB"]
+    command = ["dedup", "exact", str(source), str(tmp_path / "unique"), "--memory", "8GB"]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert len(ids(tmp_path / "unique")) == 12
     os.environ[VARIABLE + "ENABLED"] = "off"
