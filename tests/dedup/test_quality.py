@@ -292,8 +292,8 @@ def test_the_truth_is_that_of_sets() -> None:
 
 
 @pytest.mark.corpus
-def test_six_hundred_real_documents(tmp_path: Path) -> None:
-    check(families(600), tmp_path, least_pairs=120)
+def test_a_thousand_real_documents(tmp_path: Path) -> None:
+    check(families(1000), tmp_path, least_pairs=200)
 
 
 @pytest.mark.corpus

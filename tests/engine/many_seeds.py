@@ -1,6 +1,6 @@
 """The simulation of the supervisor over many seeds, in several processes: `make torture-simulation SEEDS=100000`.
 
-    python -m tests.engine.many_seeds --seeds 100000 [--first 150] [--processes 2] [--minutes 38]
+    python -m tests.engine.many_seeds --seeds 100000 [--first 300] [--processes 2] [--minutes 38]
 
 Prints a line of progress every ten seconds, and at the end the seeds that failed, each with its reason, and the faults
 that never fired. Exit code 1 where there are any. Ends when the time is up, and says how far it came.
@@ -34,7 +34,7 @@ def run_chunk(seeds: range) -> tuple[int, Counter[str], list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=150, help="the default suite runs those before it")
+    parser.add_argument("--first", type=int, default=300, help="the default suite runs those before it")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=38.0, help="stop after so long")
     asked = parser.parse_args()

@@ -168,7 +168,7 @@ def run_seeds(seeds: range) -> None:
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_done_twice() -> None:
-    run_seeds(range(150))  # those from 150 on: many_seeds.py, `make torture-simulation`
+    run_seeds(range(300))  # those from 300 on: many_seeds.py, `make torture-simulation`
 
 
 def test_a_poisonous_record_is_quarantined_where_the_worker_holds_most_of_its_cap_anyway() -> None:

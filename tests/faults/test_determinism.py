@@ -25,7 +25,6 @@ PIPELINES: dict[str, Callable[[], list[Any]]] = {
     "pandas": lambda: [ThroughPandas()],
     "all": lambda: [AddLength(), DropOdd(), Shout(), Halves(), ThroughPandas()],
 }
-USUAL = ("copy", "all")
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +42,7 @@ def _same(a: Path, b: Path) -> None:
     assert content_hash(a) == content_hash(b)
 
 
-@pytest.mark.parametrize(
-    "which", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in PIPELINES]
-)
+@pytest.mark.parametrize("which", PIPELINES)
 def test_block_size_executor_and_mode(corpus: Path, tmp_path: Path, which: str) -> None:
     stages = PIPELINES[which]
     reference = execute(corpus, tmp_path / "ref", stages(), local=False)

@@ -47,12 +47,12 @@ def _leaks(tmp_path: Path) -> list[dict[str, Any]]:
 CASES = [
     (KeepBytes, KB64, "Python objects"),
     (KeepNative, KB64, "native memory"),
+    (KeepArrow, KB64, "Arrow buffers"),
     (KeepArrow, MB, "Arrow buffers"),
+    (KeepObjects, MB, "Python objects"),
     (KeepShared, MB, "shared memory"),
 ]
 MORE = [
-    (KeepArrow, KB64, "Arrow buffers"),
-    (KeepObjects, MB, "Python objects"),
     (KeepObjects, KB64, "Python objects"),
     (KeepMapped, KB64, "unexplained memory"),
     (KeepBytes, MB, "Python objects"),
@@ -136,7 +136,7 @@ def _happened(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
     return [data for name, data in events(tmp_path / "out") if name == kind]
 
 
-@pytest.mark.parametrize("n_files", [pytest.param(1, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("n_files", [1, 5])
 def test_a_worker_is_replaced_before_it_runs_out_of_descriptors(
     tmp_path: Path, few_descriptors: int, n_files: int
 ) -> None:
@@ -170,7 +170,7 @@ def test_a_stage_that_opens_too_many_files_in_two_partitions_costs_one_retry(
     assert (counters["crashes"], counters["memory_failures"], counters["retries"]) == (0, 0, 1)
 
 
-@pytest.mark.parametrize("n_threads", [pytest.param(1, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("n_threads", [1, 5])
 def test_a_worker_is_replaced_before_the_stacks_of_its_threads_fill_its_cap(tmp_path: Path, n_threads: int) -> None:
     result = _run(tmp_path, KeepThreads(n_threads), n=100, memory="300MB")
     assert_conserved(result)
@@ -235,9 +235,8 @@ def test_what_a_script_keeps_in_a_list_of_its_own_is_named(tmp_path: Path, what:
     """Its classes go to workers by value, as those of every script that is run by hand."""
     script: dict[str, Any] = {"__name__": "__main__"}
     exec(SCRIPT, script)
-    lines = documents(4, n_words=2_200)
     for i in range(N_PARTITIONS):
-        write_lines(tmp_path / "in" / f"{i:04}.jsonl", lines)
+        write_lines(tmp_path / "in" / f"{i:04}.jsonl", documents(4, first=4 * i, n_words=2_200))
     stages = [AddLength(), script["Keep"](what), Shout()]
     result = execute(tmp_path / "in", tmp_path / "out", stages, files_per_partition=1, settings={"workers": 1})
     assert_conserved(result)

@@ -154,11 +154,11 @@ def rates(n, first=0):
     return false, missed
 
 
-def test_figures_of_100_runs_each():
-    false, missed = rates(100)
-    print(f"\nfalse alarms in 100 clean runs: {len(false)}; leaks of 64 KB not found in 100: {len(missed)}")
-    assert len(false) <= 1
-    assert len(missed) <= 1
+def test_figures_of_200_runs_each():
+    false, missed = rates(200)
+    print(f"\nfalse alarms in 200 clean runs: {len(false)}; leaks of 64 KB not found in 200: {len(missed)}")
+    assert len(false) <= 2
+    assert len(missed) <= 2
 
 
 @pytest.mark.slow
