@@ -230,7 +230,7 @@ def test_a_document_named_by_its_place_is_not_denied(tmp_path, kind):
     assert whereabouts(str(tmp_path / "out"), "other.jsonl:0") == []
     if kind == "plain":
         (bad,) = whereabouts(str(tmp_path / "out"), f"{name}:{len(text)}")
-        assert (bad.state, "was set aside: " in bad.sentence) == (ASIDE, True)
+        assert (bad.state, "was quarantined: " in bad.sentence) == (ASIDE, True)
 
 
 @pytest.mark.parametrize("place", ["\u00b2", "\u0661", "9" * 5000, "-1", ""])

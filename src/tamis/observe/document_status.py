@@ -69,7 +69,7 @@ def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -
 
     reason = _quarantine_reason(folder, path, offset)
     if reason is not None:
-        return status(ASIDE, f"was set aside: {reason} ({command('quarantine', output_of_run_dir(folder))})")
+        return status(ASIDE, f"was quarantined: {reason} ({command('quarantine', output_of_run_dir(folder))})")
     commits = list(commits_at(folder, file, offset))
     if not commits:
         return status(NOT_READ, "was not read by this run: its partition is not committed")

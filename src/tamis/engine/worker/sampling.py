@@ -14,6 +14,7 @@ import contextlib
 import copy
 import functools
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,6 +58,7 @@ _SMALL_BYTES = 2_000  # of documents: a part of the input with smaller ones has 
 _NO_LIMIT = 1 << 63
 _COMPARED, _MAX_COMPARED = 256, 4096  # written documents whose texts are compared at once, and in all, in a batch
 Array = np.ndarray[Any, Any]
+_log = logging.getLogger("tamis.samples")
 
 
 class SamplePlan:
@@ -87,14 +89,16 @@ class SamplePlan:
 def describe_samples(plan: SamplePlan, path: str, base: str) -> list[StagedFile]:
     """Write the staged file of samples with excerpts, made of the records in a file.
 
-    None if that cannot be done, as where the file is on another machine: a run does not depend on it.
+    Return none if that cannot be done, as where the file is on another machine: a run does not depend on it.
     """
     try:
         with open(path, "rb") as file, files.create(base + ".samples", files.OWN) as target:
             for sample in read_samples(file):
                 if isinstance(sample, DocumentSample):
                     target.write(encode_sample(describe(sample, functools.partial(plan.find_evidence, sample))))
-    except Exception:
+    except Exception as exc:
+        if not isinstance(exc, FileNotFoundError):
+            _log.warning("the report shows samples without excerpts: making them failed", exc_info=True)
         files.remove(base + ".samples")
         return []
     return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]

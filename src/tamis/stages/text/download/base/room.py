@@ -1,8 +1,9 @@
 """Room on the disk for the files of a download, which processes of one machine share by files in its folder.
 
 A process reserves the size of a file before it fetches it, and holds that file (`NAME.use`, locked) until its documents
-were read. Reservations never exceed the limit, but for one file that is larger by itself. Files that nobody holds, left
-there by a run that was killed, make room when it is needed: they are fetched again.
+were read. Reservations exceed the limit in two cases only: one file is larger by itself, or a process needs a further
+file while it holds one, for which it cannot wait. Files without a lock, left by a run that was killed, are removed when
+room is needed: they are fetched again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class DownloadRoom:
         turn = files.take_lock(os.path.join(self.folder, ".room.lock"), wait=True)
         try:
             reserved, idle = self._usage(path)
-            if reserved and not _held and reserved + needed > self.limit_bytes:  # who holds a file waits for nobody
+            if reserved and not _held and reserved + needed > self.limit_bytes:  # a holder may wait for itself
                 return False
             n_idle = sum(n_bytes for _, n_bytes in idle)
             for other, n_bytes in idle:
