@@ -11,7 +11,7 @@ import pytest
 from tamis.backends.progress import ProgressDisplay
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, RunFacts
 from tamis.pipeline.pass_progress import print_line
 from tests.support.cli_runner import CliRunner
 from tests.support.run_dirs import run_dir_path
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.exit_code == 0, done.output
         assert not unsafe(done.output)
     db = RunDatabase(str(run_dir_path(root / f"out {EVIL}") / "run.sqlite"))
-    db.about({"name": EVIL, "run_id": EVIL, "host": EVIL})
+    db.about(RunFacts(name=EVIL, run_id=EVIL, host=EVIL))
     db.event(EventKind.REMEDY, {"text": EVIL})
     db.alert(EVIL, EVIL, EVIL)
     db.put("stages", stage=EVIL, position=0, n_in=1, n_out=1, n_dropped=0, in_bytes=1, seconds=0.0, cpu_s=0.0)

@@ -17,6 +17,7 @@ from tamis.engine.messages import Done
 from tamis.engine.monitor import monitor as module
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, MonitoredRun
+from tamis.engine.schema import RunFacts
 from tamis.engine.supervisor.actions import CommitPartition, Committed
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
@@ -109,7 +110,7 @@ def made(tmp_path: Path, mark: Mark | None = None, **parts: Any) -> tuple[Monito
         str(tmp_path),
         (str(tmp_path),),
         mark=mark or Mark(),
-        about={"name": "n"},
+        facts=RunFacts(name="n"),
     )
     return Monitor(db, place, Ledger(), **parts), db
 
@@ -157,9 +158,9 @@ def test_a_run_with_processes_leaves_every_series(tmp_path: Path) -> None:
     assert 20 * MB < result.peak_bytes == manifest["peak_bytes"] < 600 * MB
     assert result.caller_bytes == manifest["caller_bytes"] > 20 * MB  # this process: told, and not counted
     with open_series(run_dir_path(tmp_path / "out")) as series:
-        assert series.about["stages"] == ["keep_half"]
-        assert series.about["name"] == "clean"
-        assert series.about["input_bytes"] == len(line) * 8000
+        assert series.about.stages == ["keep_half"]
+        assert series.about.name == "clean"
+        assert series.about.input_bytes == len(line) * 8000
         last, stage, processes = series.last(), series.stages()[0], series.processes()
         assert last is not None
         assert (last.documents, last.written, last.dropped) == (8000, 4000, 4000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tamis.engine.schema import Manifest
+from tamis.engine.schema import Manifest, RunFacts
 from tamis.observe.bottleneck import findings, time_shares
 from tamis.observe.points import GpuPoint, StagePoint, Total
 from tamis.observe.snapshot import Snapshot
@@ -16,7 +16,7 @@ def run(level: int = 0, cores: float = 1.5, seconds: int = 100, **more: Any) -> 
     totals = [
         Total(at=float(i), used_bytes=10, budget_bytes=100, level=level, cpu_s=1 + i * cores) for i in range(seconds)
     ]
-    about = {"workers": 2}
+    about = RunFacts(workers=2)
     return Snapshot(Path(), totals=totals, about=about, budget_bytes=100, peak_bytes=50, **more)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from tamis.curation import Curation
 from tamis.curation.steps import ExactDuplicates
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.run_record import load_run_record
+from tamis.engine.schema import GpuUseFigures
 from tamis.errors import UsageError
 from tamis.observe.diff import compare
 from tamis.observe.report import write_report
 from tamis.observe.report.comparison import write_comparison
+from tamis.observe.series import open_series
 from tamis.pipeline import Pipeline
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.fineweb import FineWebQuality
@@ -151,8 +154,10 @@ def test_the_commands(source: Path, tmp_path: Path) -> None:
 
 def test_how_both_runs_went_is_reported(source: Path, tmp_path: Path) -> None:
     first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 2, 0.5)
+    with open_series(run_dir_path(second)) as series:
+        facts = series.about
     db = RunDatabase(str(run_dir_path(second) / "run.sqlite"))
-    db.about({"gpu": {"busy": {"0": 0.9, "1": 0.8}, "out_of_memory": 3, "cut": 0}})
+    db.about(replace(facts, gpu=GpuUseFigures({"0": 0.9, "1": 0.8}, out_of_memory=3)))
     db.close()
     figures = {f.name: (f.before, f.after) for f in compare(first, second).figures}
     assert {"seconds", "first output"} <= set(figures)

@@ -18,6 +18,7 @@ from tamis.cli.runs.top import _read_state, lines_of
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.engine.monitor.database import _SCHEMA, RunDatabase
 from tamis.engine.run_record import RunRecorder
+from tamis.engine.schema import RunFacts
 from tamis.files import locked
 from tamis.memory.sampler import Mark
 from tamis.observe.live import LiveRun, read_live
@@ -86,7 +87,7 @@ def test_a_damaged_database_is_a_sentence(folder: Path) -> None:
 
 def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
-    db.about({"name": "clean", "began_at": 1000.0, "duplicate_stages": ["unique"]})
+    db.about(RunFacts(name="clean", began_at=1000.0, duplicate_stages=["unique"]))
     for i in range(21):
         at = 1000.0 + i
         facts = {

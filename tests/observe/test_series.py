@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.monitor.database import COLUMNS, RunDatabase
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, RunFacts
 from tamis.observe import series as module
 from tamis.observe.points import (
     AlertPoint,
@@ -126,7 +125,8 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
 
 def test_no_database_is_an_empty_series(tmp_path: Path) -> None:
     with open_series(tmp_path / "nowhere") as series:
-        assert (series.last(), series.totals(), series.stages(), series.cells(), series.about) == (None, [], [], [], {})
+        assert (series.last(), series.totals(), series.stages(), series.cells()) == (None, [], [], [])
+        assert series.about == RunFacts()
     (tmp_path / "run.sqlite").touch()  # a run that has just begun
     with open_series(tmp_path) as series:
         assert (series.last(), series.events()) == (None, [])
@@ -167,11 +167,14 @@ def test_values_of_the_wrong_kind_become_numbers_and_texts(tmp_path: Path) -> No
     db.execute("INSERT INTO events VALUES ('x', CAST(x'ff41' AS TEXT), 'no json')")
     db.execute("INSERT INTO events VALUES (2, 5, ?)", ("[" * 100_000,))
     db.execute("CREATE TABLE about (key, value)")
-    db.execute("INSERT INTO about VALUES ('version', '\"new\"'), ('broken', '{')")
+    db.execute(
+        "INSERT INTO about VALUES ('version', '\"new\"'), ('broken', '{'), ('name', '{'), "
+        "('workers', '\"4\"'), ('stages', '[1]'), ('gpu', '{\"busy\": 1}'), ('n_files', '3')"
+    )
     db.commit()
     db.close()
     with open_series(tmp_path) as series:
-        assert series.about == {"version": "new"}
+        assert series.about == RunFacts(n_files=3)  # what is damaged has its default
         last = series.last()
         assert last is not None
         assert (last.used_bytes, last.psi_some, last.level, last.workers) == (0, None, 0, {"text": 0})
@@ -231,11 +234,11 @@ def test_a_run_killed_while_it_wrote_can_be_read_as_far_as_possible(tmp_path: Pa
 
 def test_reading_does_not_write(tmp_path: Path) -> None:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
-    db.about({"stages": ["a"]})
+    db.about(RunFacts(stages=["a"]))
     db.close()
     before = (tmp_path / "run.sqlite").read_bytes()
     with open_series(tmp_path) as series:
-        assert json.dumps(series.about) == '{"version": 2, "stages": ["a"]}'
+        assert series.about == RunFacts(stages=["a"])
     assert (tmp_path / "run.sqlite").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.schema import RunFacts
 
 STAGES = ("read", "language", "gopher_quality", "gopher_repetition", "fineweb_quality", "redact_pii", "write")
 BUDGET = 2_000_000_000
@@ -35,16 +36,16 @@ def make_run(
     end = time.time() if ended_at is None else ended_at
     database = RunDatabase(str(folder / "run.sqlite"))
     database.about(
-        {
-            "run_id": "20260102-030405-abcdef",
-            "name": "web corpus, English",
-            "began_at": end - seconds,
-            "stages": list(STAGES),
-            "budget_bytes": BUDGET,
-            "workers": n_workers,
-            "input_bytes": INPUT,
-            "n_files": 120,
-        }
+        RunFacts(
+            run_id="20260102-030405-abcdef",
+            name="web corpus, English",
+            began_at=end - seconds,
+            stages=list(STAGES),
+            budget_bytes=BUDGET,
+            workers=n_workers,
+            input_bytes=INPUT,
+            n_files=120,
+        )
     )
     for second in range(seconds + 1):
         add_moment(database, end - seconds + second, second, seconds, n_workers, n_gpus, finished, rising)

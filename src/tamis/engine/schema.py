@@ -3,7 +3,7 @@
 plan.json       `RunPlan`: what the run is            manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
 column_types.json  `ColumnScan`: types of frames
-run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
+run.sqlite      `RunFacts`: the table `about`; rows of `events` have an `EventKind` (monitor/database.py)
 
 Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and
 writing the files (run/output/directory.py for a run, observe/ for others). Settings and predictions have their own
@@ -62,6 +62,38 @@ def read_plan(path: str | os.PathLike[str]) -> RunPlan:
     if not isinstance(data, dict):
         raise ValueError("expected an object")
     return read_fields(RunPlan, data)
+
+
+# -- the run database -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class GpuUseFigures:
+    """How a run used its GPUs so far. `busy`: mean share by device, once its workers were warm."""
+
+    busy: dict[str, float] = field(default_factory=dict)
+    out_of_memory: int = 0  # batches that went through in parts
+    cut: int = 0  # batches that were cut to fit
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Facts about one run, or one pass of a workflow: a row of the table `about` for each."""
+
+    run_id: str = ""
+    name: str = ""
+    host: str = ""
+    began_at: float = 0.0  # this attempt; 0: unknown
+    budget_bytes: int = 0
+    workers: int = 1
+    input_bytes: int = 0
+    n_files: int = 0
+    stages: list[str] = field(default_factory=list)
+    duplicate_stages: list[str] = field(default_factory=list)  # those that remove duplicates
+    shows_documents: bool = True  # pages may show parts of documents (setting no_samples)
+    redacts: bool = False  # a stage removes values that must not be shown
+    text_field: str = "text"
+    first_output_s: float | None = None
+    gpu: GpuUseFigures | None = None
+    monitor_cpu_s: float = 0.0
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------

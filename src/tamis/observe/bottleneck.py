@@ -171,5 +171,4 @@ def _wall_s(run: Snapshot) -> float:
 
 
 def _n_workers(run: Snapshot) -> int:
-    n = run.about.get("workers")
-    return max(n, 1) if isinstance(n, int) and not isinstance(n, bool) else 1
+    return max(run.about.workers, 1)

@@ -1,37 +1,32 @@
 """Time to the first output and use of GPUs, from the facts in a run database (`about`), and figures as text.
 
-For the report, the dashboard and `tamis diff`. The facts are not trusted: values that are no numbers are left out.
+For the report, the dashboard and `tamis diff`. The facts are not trusted: values out of range are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from tamis.engine.schema import RunFacts
 from tamis.sizes import format_size
 
 _MAX_GPUS = 64
 
 
-def figures(about: Mapping[str, Any]) -> dict[str, float]:
+def figures(about: RunFacts) -> dict[str, float]:
     """Return the known figures by name; a run without GPUs has "first output" at most.
 
     "first output" is in seconds, "GPU busy" a share (the mean of all devices), "out of GPU memory" and "cut to fit a
     GPU" are counts.
     """
     by_name: dict[str, float] = {}
-    if (first := _number(about.get("first_output_s"))) is not None:
-        by_name["first output"] = first
-    gpu = about.get("gpu")
-    if not isinstance(gpu, Mapping):
+    if about.first_output_s is not None and _is_plausible(about.first_output_s):
+        by_name["first output"] = about.first_output_s
+    if about.gpu is None:
         return by_name
-    by_device = gpu.get("busy")
-    busy = [_number(v) for v in list(by_device.values())[:_MAX_GPUS]] if isinstance(by_device, Mapping) else []
-    known = [min(b, 1.0) for b in busy if b is not None]
+    known = [min(share, 1.0) for share in list(about.gpu.busy.values())[:_MAX_GPUS] if _is_plausible(share)]
     if known:
         by_name["GPU busy"] = sum(known) / len(known)
-    for name, key in (("out of GPU memory", "out_of_memory"), ("cut to fit a GPU", "cut")):
-        if (n := _number(gpu.get(key))) is not None:
+    for name, n in (("out of GPU memory", about.gpu.out_of_memory), ("cut to fit a GPU", about.gpu.cut)):
+        if _is_plausible(n):
             by_name[name] = n
     return by_name
 
@@ -53,7 +48,7 @@ def shown(name: str, value: float) -> str:
     return format_size(value) if name.endswith("_bytes") else f"{value:,.0f}"
 
 
-def gpu_cards(about: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def gpu_cards(about: RunFacts) -> list[tuple[str, str, str]]:
     """Return cards (name, value, note); zero counts are omitted."""
     notes = {"GPU busy": "once its workers were warm", "out of GPU memory": "batches that went through in parts"}
     return [
@@ -63,7 +58,5 @@ def gpu_cards(about: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-        return None
-    return float(value)
+def _is_plausible(value: float) -> bool:
+    return 0 <= value < 1e12

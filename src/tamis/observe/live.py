@@ -116,8 +116,8 @@ def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:
     earlier = _earlier(last, recent)
     passed_s = last.at - earlier.at
     whole = series.totals(600)
-    first_at, reported = whole[0].at, series.about.get("began_at")  # of this attempt; earlier ones may be days ago
-    began_at = reported if isinstance(reported, float) and first_at - 60 < reported <= last.at else first_at
+    first_at, reported = whole[0].at, series.about.began_at  # of this attempt; earlier ones may be days ago
+    began_at = reported if first_at - 60 < reported <= last.at else first_at
     return {
         "total": replace(last, peak_bytes=max(t.peak_bytes for t in whole)),
         "seconds": last.at - began_at,
@@ -131,11 +131,10 @@ def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:
 def _details(series: Series) -> dict[str, Any]:
     newest, processes, gpus = series.stages(), series.newest_processes(), series.gpus(1)
     moments = series.stage_moments(60, since=max((p.at for p in newest), default=0.0) - 3 * RECENT_S)
-    size = series.about.get("input_bytes")
     return {
-        "name": str(series.about.get("name") or "")[:200],
-        "host": str(series.about.get("host") or "")[:200],
-        "input_bytes": size if isinstance(size, int) and not isinstance(size, bool) else 0,
+        "name": series.about.name[:200],
+        "host": series.about.host[:200],
+        "input_bytes": series.about.input_bytes,
         "stages": [_stage(point, [p for p in moments if p.stage == point.stage]) for point in newest],
         "processes": processes,
         "duplicate_stages": sorted(duplicate_stages_of(series.about)),

@@ -17,6 +17,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tamis.engine.schema import RunFacts, read_fields
 from tamis.errors import TamisError
 from tamis.files import Closing
 from tamis.observe import points
@@ -88,7 +89,7 @@ class Series(Closing):
         if db is not None:
             db.set_progress_handler(lambda: time.monotonic() > self._until, 100_000)
         self._tables = {str(row[0]) for row in self._query("SELECT name FROM sqlite_master LIMIT 1000")}
-        self.about: dict[str, Any] = self._about()
+        self.about = self._about()
 
     def close(self) -> None:
         if self._db is not None:
@@ -175,14 +176,15 @@ class Series(Closing):
         return self._points(points.DropPoint, "drops", "ORDER BY documents DESC", 10_000)
 
     # -- inside ------------------------------------------------------------------------------------------------------
-    def _about(self) -> dict[str, Any]:
+    def _about(self) -> RunFacts:
+        """Return the facts about the run; those that are missing or damaged have their defaults."""
         if "about" not in self._tables:
-            return {}
+            return RunFacts()
         values = {}
         for key, value in self._query("SELECT key, value FROM about LIMIT 1000"):
             with contextlib.suppress(ValueError, RecursionError):
                 values[str(key)] = json.loads(str(value)[:1_000_000])
-        return values
+        return read_fields(RunFacts, values, [])
 
     def _query(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         if self._db is None:

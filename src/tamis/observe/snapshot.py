@@ -10,14 +10,14 @@ import json
 import os
 import stat
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.engine.run_record import RunCounts, RunRecord, RunStatus, parse_run_record
-from tamis.engine.schema import Manifest, read_fields
+from tamis.engine.schema import Manifest, RunFacts, read_fields
 from tamis.forecast.prediction import Prediction, parse_prediction
 from tamis.observe import points
 from tamis.observe.series import SeriesError, open_series
@@ -63,7 +63,7 @@ class Snapshot:
     record: RunRecord | None = None  # of the whole run, all passes and sessions
     settings: list[dict[str, Any]] = field(default_factory=list)
     prediction: Prediction = field(default_factory=Prediction)
-    about: dict[str, Any] = field(default_factory=dict)
+    about: RunFacts = field(default_factory=RunFacts)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -82,12 +82,12 @@ class Snapshot:
     @property
     def shows_documents(self) -> bool:
         """True if pages may show parts of documents (setting no_samples)."""
-        return self.about.get("shows_documents") is not False
+        return self.about.shows_documents
 
     @property
     def reads_texts(self) -> bool:
         """True if pages may show texts as they are in the input: not where the run removes values from them."""
-        return self.shows_documents and self.about.get("redacts") is not True
+        return self.shows_documents and not self.about.redacts
 
     def rate(self, column: str) -> float:
         """Return how fast a count of the totals grows now, per second."""
@@ -145,10 +145,9 @@ def read_snapshot(
     return snapshot
 
 
-def duplicate_stages_of(about: Mapping[str, Any]) -> set[str]:
+def duplicate_stages_of(about: RunFacts) -> set[str]:
     """Return the labels of the stages that remove duplicates, from the facts in a run database."""
-    labels = about.get("duplicate_stages")
-    return {str(label)[:200] for label in labels[:1000]} if isinstance(labels, list) else set()
+    return {label[:200] for label in about.duplicate_stages[:1000]}
 
 
 def counts_of(total: points.Total, duplicate_stages: Collection[str]) -> RunCounts:
@@ -189,12 +188,11 @@ def _apply_record(snapshot: Snapshot, record: RunRecord, now: float) -> None:
 def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None:
     with open_series(snapshot.run_dir) as series:
         about = snapshot.about = series.about
-        snapshot.name, snapshot.run_id = str(about.get("name", ""))[:200], str(about.get("run_id", ""))[:200]
+        snapshot.name, snapshot.run_id = about.name[:200], about.run_id[:200]
         snapshot.last = last = series.last()
         if last is not None:
-            began = _number(about.get("began_at"))
             # What an earlier attempt left is not stretched over the gap.
-            attempt = began if 0 < began <= last.at else None
+            attempt = about.began_at if 0 < about.began_at <= last.at else None
             since = attempt if wanted.recent_s is None else max(attempt or 0.0, last.at - wanted.recent_s)
             snapshot.totals = series.totals(wanted.n_points, since)
             snapshot.recent = series.totals(RECENT_S, last.at - RECENT_S)

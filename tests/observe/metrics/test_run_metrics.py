@@ -9,6 +9,7 @@ import pytest
 
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.run_record import PassRecord, RunRecorder
+from tamis.engine.schema import RunFacts
 from tamis.memory.sampler import Mark
 from tamis.observe.metrics.run_metrics import RunMetrics
 from tests.support.made_run import STAGES, make_run
@@ -27,7 +28,7 @@ TOTALS = {
 def small(folder: Path) -> RunDatabase:
     folder.mkdir(parents=True, exist_ok=True)
     db = RunDatabase(str(folder / "run.sqlite"))
-    db.about({"run_id": "r-1", "name": 'a "run"', "began_at": 100.5, "stages": ["f"]})
+    db.about(RunFacts(run_id="r-1", name='a "run"', began_at=100.5, stages=["f"]))
     db.sample(TOTALS, {1: 100, 2: 70}, at=200.0)
     db.put(
         "stages",

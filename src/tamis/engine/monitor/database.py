@@ -22,7 +22,8 @@ from typing import Any, Literal
 
 from tamis import files
 from tamis.engine.ledger import Ledger
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, RunFacts
+from tamis.engine.wire import to_json
 
 VERSION = 2
 _FLUSH_S = 1.0
@@ -97,6 +98,7 @@ class RunDatabase:
         self._n_pending = 0  # rows
         self._open_group: _Group | None = None
         self._writer: threading.Thread | None = None
+        self._facts: dict[str, str] = {}  # recorded, as JSON
         self._hangs = False  # the disk under it
         self._flushed_s = self._traced_s = 0.0
         self._thinned_s = time.monotonic()
@@ -118,10 +120,13 @@ class RunDatabase:
                 self._db = _open(path)
 
     # -- what may be recorded -----------------------------------------------------------------------------------------
-    def about(self, facts: Mapping[str, Any]) -> None:
-        """Record facts about the run by name; a later one replaces an earlier one."""
-        for key, value in {"version": VERSION, **facts}.items():
-            self._put("INSERT OR REPLACE INTO about VALUES (?,?)", (key, json.dumps(value)))
+    def about(self, facts: RunFacts) -> None:
+        """Record facts about the run; those that were recorded already are not written again."""
+        rows = {"version": json.dumps(VERSION)} | {key: json.dumps(value) for key, value in to_json(facts).items()}
+        for key, value in rows.items():
+            if self._facts.get(key) != value:
+                self._put("INSERT OR REPLACE INTO about VALUES (?,?)", (key, value))
+        self._facts = rows
 
     def put(self, table: str, **values: Any) -> None:
         """Queue one row of a series.

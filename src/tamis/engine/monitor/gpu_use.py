@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.schema import GpuUseFigures
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.memory.gpu import GpuSample
@@ -26,7 +26,7 @@ class GpuUse:
         self._is_warm = False
         self._n_warm: Counter[int] = Counter()  # by device: looks since then
         self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
-        self._reported: dict[str, Any] = {}
+        self._reported: GpuUseFigures | None = None
 
     def sample(self, gpus: Sequence[GpuSample], s: Supervisor) -> None:
         """Count samples from the first units of the GPU workers (loading is no waiting) until no work is left.
@@ -57,13 +57,12 @@ class GpuUse:
             n = sum(int(b.metrics.get(name, 0)) for ledger in (self._past, s.queue.ledger) for b in ledger.stages)
             self._counts[name] = max(n, self._counts[name])
 
-    def changed(self) -> dict[str, Any] | None:
+    def changed(self) -> GpuUseFigures | None:
         """Return the busy share of each device and the counts if they differ from the last report, else None."""
-        figures: dict[str, Any] = {}
-        if self._busy:
-            figures["busy"] = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
-        if self._busy or any(self._counts.values()):
-            figures |= {"out_of_memory": self._counts[OUT_OF_DEVICE_MEMORY], "cut": self._counts[CUT_TO_FIT]}
+        if not self._busy and not any(self._counts.values()):
+            return None
+        busy = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
+        figures = GpuUseFigures(busy, self._counts[OUT_OF_DEVICE_MEMORY], self._counts[CUT_TO_FIT])
         if figures == self._reported:
             return None
         self._reported = figures

@@ -10,8 +10,8 @@ import functools
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from tamis.engine.ledger import Ledger
@@ -22,7 +22,7 @@ from tamis.engine.monitor.partition_map import Cells, expected_partitions
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCost, StageCosts
 from tamis.engine.progress import GpuFacts, ProgressState, RunSample
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import EventKind, RunFacts
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -74,7 +74,7 @@ class MonitoredRun:
     folders: Sequence[str] = ()  # scratch and staged files
     count_caller: bool = False
     mark: Mark = field(default_factory=Mark)  # the peaks of this run
-    about: Mapping[str, Any] = field(default_factory=dict)
+    facts: RunFacts = field(default_factory=RunFacts)
     started_s: float = field(default_factory=time.monotonic)  # of the run
     duplicate_labels: Sequence[str] = ()  # of the stages that remove duplicates
 
@@ -109,8 +109,9 @@ class Monitor:
         self._rules: dict[tuple[str, str], list[int]] = {}  # documents and bytes that each dropped, as written
         self._dropped: deque[tuple[str, str, str, int, str]] = deque(maxlen=_MAX_DROPPED)  # since the last sample
         self._has_output = False
-        db.about({"began_at": time.time(), "stages": list(run.labels), **run.about})
-        db.about({"duplicate_stages": list(run.duplicate_labels)})
+        stages, duplicate_stages = list(run.labels), list(run.duplicate_labels)
+        self._facts = replace(run.facts, began_at=time.time(), stages=stages, duplicate_stages=duplicate_stages)
+        db.about(self._facts)
         db.clear("nodes")  # those of an earlier attempt are of the past
         attach = getattr(watch, "attach", None)
         if callable(attach):
@@ -150,7 +151,7 @@ class Monitor:
         self._progress_s = time.monotonic()
         if not self._has_output:
             self._has_output = True
-            self._db.about({"first_output_s": round(self._progress_s - self._run.started_s, 3)})
+            self._record(first_output_s=round(self._progress_s - self._run.started_s, 3))
         if self._cells is not None:
             self._cells.commit(result.covered, self._bad_shares.pop(result.partition, 0.0))
 
@@ -196,7 +197,7 @@ class Monitor:
             totals = self._totals(state, stages, s)
             self._db.sample(totals, used, at)
         if final:
-            self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
+            self._record(monitor_cpu_s=round(self.cpu_s, 3))
         return self._ask(totals, stages, used, s, now) if self._watch is not None and not final else []
 
     def _sample_processes(self, at: float, s: Supervisor, workers: Workers) -> dict[int, int]:
@@ -234,13 +235,17 @@ class Monitor:
         self._db.replace("nodes", self._nodes.sample(at, s))
         self._draw_cells(s)
 
+    def _record(self, **facts: Any) -> None:
+        self._facts = replace(self._facts, **facts)
+        self._db.about(self._facts)
+
     def _look_at_gpus(self, at: float, s: Supervisor) -> None:
         self._use.count(s)
         if self._gpus is not None:
             self._seen_gpus = self._gpus.sample()
             self._use.sample(self._seen_gpus, s)
         if (figures := self._use.changed()) is not None:
-            self._db.about({"gpu": figures})
+            self._record(gpu=figures)
         for gpu in self._seen_gpus:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 

@@ -26,7 +26,7 @@ from tamis.engine.run.planning import ExecutionContext
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.engine.run_record import PassRecord, RunCounts, RunRecorder, RunStatus
-from tamis.engine.schema import EventKind, LeakReport, Manifest, ResultStatus, RunPlan
+from tamis.engine.schema import EventKind, LeakReport, Manifest, ResultStatus, RunFacts, RunPlan
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -79,18 +79,18 @@ class Observation:
         """Begin to sample, with what is known of the run."""
         context = self._context
         files = context.inputs.files
-        facts = {
-            "run_id": plan.run_id,
-            "name": context.job.name,
-            "budget_bytes": config.budget_bytes,
-            "workers": config.n_slots,
-            "input_bytes": files.total_bytes,
-            "n_files": len(files),
-            "host": os.uname().nodename,
-            "shows_documents": not context.settings.no_samples,
-            "redacts": any(stage.redacts_samples for stage in context.job.stages),
-            "text_field": context.job.text_field,
-        }
+        facts = RunFacts(
+            run_id=plan.run_id,
+            name=context.job.name,
+            host=os.uname().nodename,
+            budget_bytes=config.budget_bytes,
+            workers=config.n_slots,
+            input_bytes=files.total_bytes,
+            n_files=len(files),
+            shows_documents=not context.settings.no_samples,
+            redacts=any(stage.redacts_samples for stage in context.job.stages),
+            text_field=context.job.text_field,
+        )
         run = MonitoredRun(
             labels=context.job.labels,
             duplicate_labels=context.job.duplicate_labels,
@@ -100,7 +100,7 @@ class Observation:
             folders=(context.dir.scratch, context.dir.staged),
             count_caller=context.settings.count_caller,
             mark=context.mark,
-            about=facts,
+            facts=facts,
             started_s=context.started_s,
         )
         self._monitor = Monitor(self._db, run, past.ledger, self._watch)

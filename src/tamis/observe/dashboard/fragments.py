@@ -120,7 +120,7 @@ def _progress(run: Snapshot) -> str:
         return "<p>Waiting for the first sample of the run.</p>" if not run.manifest else ""
     if run.manifest:
         return ""
-    whole = number(run.about.get("input_bytes")) or float(last.read_bytes + last.left_bytes)
+    whole = float(run.about.input_bytes or last.read_bytes + last.left_bytes)
     if whole <= 0:
         return ""
     share = min(max(1 - last.left_bytes / whole, 0.0), 1.0)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.engine.run_record import RunRecord
+from tamis.engine.schema import RunFacts
 from tamis.observe.metrics.exposition import MetricFamily, render
 from tamis.observe.passes import find_shown_run
 from tamis.observe.points import AlertPoint, Cell, Total
@@ -47,9 +48,7 @@ class RunMetrics:
         running = last is not None and not finished and at - last.at < STALE_S
         running = running if record is None else record.is_live(at)
         info = _family("tamis_run_info").add(1, _labels(about, record))
-        began_at = about.get("began_at")
-        start = _family("tamis_run_start_time_seconds")
-        start.add(began_at if isinstance(began_at, (int, float)) and not isinstance(began_at, bool) else None)
+        start = _family("tamis_run_start_time_seconds").add(about.began_at or None)
         families = [*_state(running, finished, readable=True), info, start, *_whole_run(record)]
         if last is not None:
             families += _totals(last)
@@ -65,10 +64,10 @@ def _state(running: bool, finished: bool, readable: bool) -> Iterable[MetricFami
     yield _family("tamis_readable").add(int(readable))
 
 
-def _labels(about: Mapping[str, Any], record: RunRecord | None) -> dict[str, str]:
+def _labels(about: RunFacts, record: RunRecord | None) -> dict[str, str]:
     """Return the labels of a run: as its record names it, or as its database does where there is none."""
     if record is None:
-        return {"run_id": str(about.get("run_id", "")), "name": str(about.get("name", "")), "pass": ""}
+        return {"run_id": about.run_id, "name": about.name, "pass": ""}
     return {
         "run_id": record.run_id,
         "name": record.name,

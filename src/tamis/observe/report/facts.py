@@ -45,7 +45,7 @@ class Facts:
 
     @property
     def text_field(self) -> str:
-        return str(self.run.about.get("text_field") or "text")
+        return self.run.about.text_field or "text"
 
 
 def gather(folder: Path) -> Facts:

@@ -97,7 +97,7 @@ def _cards(facts: Facts) -> str:
         entries += run_charts.whole_run_cards(run.record)
     if run.budget_bytes:
         entries.append(run_charts.peak_card(run))
-    has_gpus = run.gpus or "gpu" in run.about
+    has_gpus = run.gpus or run.about.gpu is not None
     return cards([*entries, *gpu_cards(run.about)] if has_gpus else entries)
 
 
