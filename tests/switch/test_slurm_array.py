@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 import tamis
@@ -16,18 +18,24 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.backends.slurm_array import (
     SlurmArrayConfig,
     SlurmArrayRetryPlan,
+    build_slurm_array_completion_manifest,
     build_slurm_array_retry_submissions,
     configure_slurm_array_source_filtering,
+    filter_slurm_array_source_tasks,
     find_slurm_array_retries,
     format_slurm_array_indices,
+    resolve_slurm_array_config,
+    slurm_array_shard_for_task,
     whole,
 )
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.errors import RunConflict, UsageError
+from tamis.stages.base import ProcessingStage
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 from tests.support.cli_runner import CliRunner
 
 VARIABLE = "NEMO_CURATOR_SLURM_ARRAY_"
@@ -160,6 +168,91 @@ def test_commands_and_an_explicit_shard_do_not_look_at_the_environment(source: P
     os.environ[VARIABLE + "ENABLED"] = "off"
     copy(source, tmp_path / "all").run(InProcessExecutor(), progress=False)
     assert len(ids(tmp_path / "all")) == 30
+
+
+class Numbers(ProcessingStage[EmptyTask, DocumentBatch]):
+    """A source of the user's own, which takes its tasks by hand, too: in a pipeline that changes nothing."""
+
+    name = "numbers"
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return [], []
+
+    def process(self, task: EmptyTask) -> list[Task[Any]]:
+        frames = [pd.DataFrame({"id": [f"{i}{letter}" for letter in "ab"]}) for i in range(7)]
+        tasks = [DocumentBatch("numbers", frame, task_id=f"0_{i}") for i, frame in enumerate(frames)]
+        return filter_slurm_array_source_tasks(list(tasks), resolve_slurm_array_config(True), self.name)
+
+
+def test_tasks_of_a_source_of_ones_own_are_divided(tmp_path: Path) -> None:
+    def job(**settings: Any) -> Pipeline:
+        pipeline = Pipeline("own", stages=[Numbers(), JsonlWriter(str(tmp_path / "out"))])
+        pipeline.run(InProcessExecutor(), progress=False, **settings)
+        return pipeline
+
+    written = []
+    for index in range(3):
+        configure_slurm_array_source_filtering(index, 3, 0)
+        result = job(checkpoint_path=str(tmp_path / "c")).last_result
+        assert result is not None
+        written.append(result.ledger.written.n)
+    assert sum(written) == 14
+    assert min(written) > 0
+    assert ids(tmp_path / "out") == sorted(f"{i}{letter}" for i in range(7) for letter in "ab")
+    done = find_slurm_array_retries(tmp_path / "c")
+    assert done is not None
+    assert done.shard_indices == ()
+
+
+def test_initial_tasks_are_divided(source: Path, tmp_path: Path) -> None:
+    for index in range(2):
+        configure_slurm_array_source_filtering(index, 2, 0)
+        tasks = [FileGroupTask("files", [str(path)]) for path in sorted(source.iterdir())]
+        stages: list[Any] = [JsonlReader(str(source)).decompose()[-1], JsonlWriter(str(tmp_path / "out"))]
+        Pipeline("given", stages=stages).run(InProcessExecutor(), initial_tasks=tasks, progress=False)
+    assert len(ids(tmp_path / "out")) == 30
+
+
+def test_tasks_are_taken_by_hand() -> None:
+    tasks: list[Task[Any]] = [EmptyTask("d", task_id=f"0_{i}") for i in range(40)]
+    assert filter_slurm_array_source_tasks(tasks, None, "source") == tasks
+    shards = [filter_slurm_array_source_tasks(tasks, SlurmArrayConfig(index, 4, 3), "source") for index in range(3, 7)]
+    assert all(shards)
+    assert sorted(t.task_id for shard in shards for t in shard) == sorted(t.task_id for t in tasks)
+    assert [slurm_array_shard_for_task(task, SlurmArrayConfig(0, 11)) for task in tasks[:4]] == [3, 8, 9, 5]
+    with pytest.raises(UsageError, match="source: 1 of 41 tasks have no task_id that is the same in every job"):
+        filter_slurm_array_source_tasks([*tasks, EmptyTask("d", task_id="r123")], SlurmArrayConfig(0, 4), "source")
+
+
+def test_the_shard_of_stages_that_make_tasks() -> None:
+    assert resolve_slurm_array_config(is_source_stage=True) is None
+    configure_slurm_array_source_filtering(1, 4, 0)
+    assert resolve_slurm_array_config(is_source_stage=False) is None
+    assert resolve_slurm_array_config(is_source_stage=True) == SlurmArrayConfig(1, 4, 0)
+    configure_slurm_array_source_filtering(9, 4, 0)
+    with pytest.raises(UsageError, match="expected 0 to 3, got 9"):
+        resolve_slurm_array_config(is_source_stage=True)
+
+
+def test_shards_are_recorded_by_hand(tmp_path: Path) -> None:
+    assert build_slurm_array_completion_manifest(None, 1, 2, 0) is None
+    record = build_slurm_array_completion_manifest(tmp_path, 1, 3, 0)
+    assert record is not None
+    with pytest.raises(ZeroDivisionError), record:
+        raise ZeroDivisionError
+    assert find_slurm_array_retries(tmp_path) == SlurmArrayRetryPlan((0, 1, 2), 3, 0)
+    with record:
+        pass
+    assert find_slurm_array_retries(tmp_path) == SlurmArrayRetryPlan((0, 2), 3, 0)
+    path = record.mark_completed()
+    assert json.loads(path.read_text()) == {
+        "minimum_shard_index": 0,
+        "shard_index": 1,
+        "status": "completed",
+        "total_shards": 3,
+    }
+    with pytest.raises(RunConflict, match="give another checkpoint_path"):
+        build_slurm_array_completion_manifest(tmp_path, 1, 4, 0)
 
 
 def test_what_is_done_as_a_whole_says_so(source: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Jobs of a Slurm array under the names of NeMo Curator: each takes its shard from the environment.
 
 A pipeline that is run in such a job processes one part of its input, as with `shard="3/16"` (engine/run/shard.py). With
-`checkpoint_path` a file in it says which shards have finished, so that the others can be submitted again.
+`checkpoint_path` a file in it says which shards have finished, so that the others can be submitted again. Programs that
+do without a pipeline choose their tasks and record their shards with the same functions.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tamis import files
 from tamis.errors import RunConflict, UsageError
+from tamis.tasks.tasks import Task
 
 _ENABLED = "NEMO_CURATOR_SLURM_ARRAY_ENABLED"
 _INDEX, _INDEX_OF_SLURM = "NEMO_CURATOR_SLURM_ARRAY_SHARD_INDEX", "SLURM_ARRAY_TASK_ID"
@@ -73,6 +76,14 @@ class SlurmArrayConfig:
         return f"{self.shard_index - self.minimum_shard_index}/{self.total_shards}"
 
 
+def resolve_slurm_array_config(is_source_stage: bool) -> SlurmArrayConfig | None:
+    """Return the shard of this job for a stage that makes tasks; None for others, and outside of an array."""
+    array = SlurmArrayConfig.from_env() if is_source_stage else None
+    if array is not None:
+        array.check()
+    return array
+
+
 def _number_in_env(name: str, fallback: str = "") -> int:
     used = fallback if fallback and name not in os.environ else name
     if used not in os.environ:
@@ -111,12 +122,14 @@ def taken_shard(
     """
     array = None if _is_inside.get() else SlurmArrayConfig.from_env()
     is_explicit = settings.get("shard") is not None or bool(settings.get("merge"))
-    if array is not None and not is_explicit:
-        array.check()
-        if checkpoint_path is not None:
-            _write_run(checkpoint_path, array)
-    else:
+    if is_explicit:
         array = None
+    completion = None
+    if array is not None:
+        array.check()
+        completion = build_slurm_array_completion_manifest(
+            checkpoint_path, array.shard_index, array.total_shards, array.minimum_shard_index
+        )
     try:
         with whole():
             yield array.shard if array is not None else None
@@ -124,8 +137,8 @@ def taken_shard(
         if array is not None:
             exc.add_note(f"The shard {array.shard} is that of this Slurm array; {_ENABLED}=0 processes everything.")
         raise
-    if array is not None and checkpoint_path is not None and is_slurm_array_driver_process():
-        _write_completed(checkpoint_path, array)
+    if completion is not None and is_slurm_array_driver_process():
+        completion.mark_completed()
 
 
 @contextlib.contextmanager
@@ -145,6 +158,28 @@ def undivided(who: str, settings: Mapping[str, object]) -> Iterator[None]:
         if shard is not None:
             raise UsageError(f"{who} is done as a whole and not by shards; run it in a job that is not of an array")
         yield
+
+
+# -- taking tasks by hand ----------------------------------------------------------------------------------------------
+def slurm_array_shard_for_task(task: Task[Any], slurm_array: SlurmArrayConfig) -> int:
+    """Return the index of the shard of a task, which follows from its task_id alone."""
+    digest = hashlib.sha256(task.task_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % slurm_array.total_shards + slurm_array.minimum_shard_index
+
+
+def filter_slurm_array_source_tasks(
+    tasks: list[Task[Any]], slurm_array: SlurmArrayConfig | None, stage_name: str
+) -> list[Task[Any]]:
+    """Return the tasks of this job; all of them outside of an array, and in a pipeline, which divides them itself."""
+    if slurm_array is None or _is_inside.get():
+        return tasks
+    unsuitable = [task.task_id for task in tasks if not task.task_id or task.task_id.startswith("r")]
+    if unsuitable:
+        raise UsageError(
+            f"{stage_name}: {len(unsuitable)} of {len(tasks)} tasks have no task_id that is the same in every job "
+            f"(such as {unsuitable[0]!r}); name each by what it is made of"
+        )
+    return [task for task in tasks if slurm_array_shard_for_task(task, slurm_array) == slurm_array.shard_index]
 
 
 # -- which shards have finished --------------------------------------------------------------------------------------
@@ -178,15 +213,44 @@ def _in_words(run: Mapping[str, int]) -> str:
     return f"{run['total_shards']} shards from {run['minimum_shard_index']}"
 
 
-def _write_completed(checkpoint_path: str | os.PathLike[str], array: SlurmArrayConfig) -> None:
-    identity = {
-        "minimum_shard_index": array.minimum_shard_index,
-        "shard_index": array.shard_index,
-        "total_shards": array.total_shards,
-    }
-    digest = hashlib.sha256(json.dumps(identity, separators=(",", ":"), sort_keys=True).encode()).hexdigest()[:16]
-    record = {**identity, "status": "completed"}
-    files.write_json(_folder(checkpoint_path) / f"{_PREFIX}{digest}.json", record, mode=0o644)
+@dataclass(frozen=True)
+class SlurmArrayCompletion:
+    """The record of one shard in checkpoint_path. As a context it is written when the block ends without an error."""
+
+    checkpoint_path: str | os.PathLike[str]
+    slurm_array: SlurmArrayConfig
+
+    def mark_completed(self) -> Path:
+        """Record that the shard has finished; return the file."""
+        array = self.slurm_array
+        identity = {
+            "minimum_shard_index": array.minimum_shard_index,
+            "shard_index": array.shard_index,
+            "total_shards": array.total_shards,
+        }
+        digest = hashlib.sha256(json.dumps(identity, separators=(",", ":"), sort_keys=True).encode()).hexdigest()[:16]
+        path = _folder(self.checkpoint_path) / f"{_PREFIX}{digest}.json"
+        files.write_json(path, {**identity, "status": "completed"}, mode=0o644)
+        return path
+
+    def __enter__(self) -> SlurmArrayCompletion:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is None:
+            self.mark_completed()
+
+
+def build_slurm_array_completion_manifest(
+    checkpoint_path: str | os.PathLike[str] | None, shard_index: int, total_shards: int, minimum_shard_index: int
+) -> SlurmArrayCompletion | None:
+    """Record the array in checkpoint_path and return the record of one shard; None without checkpoint_path."""
+    if checkpoint_path is None:
+        return None
+    array = SlurmArrayConfig(shard_index, total_shards, minimum_shard_index)
+    array.check()
+    _write_run(checkpoint_path, array)
+    return SlurmArrayCompletion(checkpoint_path, array)
 
 
 def _read_numbers(path: Path, *names: str) -> dict[str, int]:

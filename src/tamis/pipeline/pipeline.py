@@ -16,9 +16,10 @@ from tamis import files
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.expand import expand_stages
+from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stores.run_locations import run_dir_of
-from tamis.tasks import ROW_ID, DocumentBatch, Task
+from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, Task
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -124,21 +125,37 @@ class Pipeline:
                 settings["run_dir"] = checkpoint_path
         given = {**self.config, **executor.settings(), **settings}
         with taken_shard(given, checkpoint_path) as shard:
-            if shard is not None and not initial_tasks:
-                self._check_divisible()
+            pipeline = self
+            if shard is not None:
                 settings["shard"] = shard
+                if not initial_tasks and self._makes_tasks():
+                    pipeline, initial_tasks = self._after_source()
             if progress:
-                result = shown(executor, self.name, lambda: self.execute(executor, initial_tasks, **settings))
+                result = shown(executor, self.name, lambda: pipeline.execute(executor, initial_tasks, **settings))
             else:
-                result = self.execute(executor, initial_tasks, **settings)
+                result = pipeline.execute(executor, initial_tasks, **settings)
+            self.last_result = result
             return judged(result, self.name)
 
-    def _check_divisible(self) -> None:
-        if not any(isinstance(stage, Reader) for stage in self.build()):
-            raise UsageError(
-                f"{self.name}: the jobs of a Slurm array share the files of a reader, and this pipeline begins with "
-                f"{self.stages[0].name if self.stages else 'nothing'}; run it in a job that is not of an array"
-            )
+    def _makes_tasks(self) -> bool:
+        """Return True if the first stage makes tasks of nothing, and is not one that lists files or addresses."""
+        first = next(iter(self.build()), None)
+        return (
+            first is not None and not isinstance(first, (FilePartitioningStage, Reader)) and not first.traits.lists_work
+        )
+
+    def _after_source(self) -> tuple[Pipeline, list[Task[Any]]]:
+        """Run the first stage here, so that its tasks can be divided; return the other stages and all tasks."""
+        source, *others = self.build()
+        source.setup_on_node()
+        source.setup()
+        made = source.process(EmptyTask())
+        source.teardown()
+        tasks = [] if made is None else list(made) if isinstance(made, list) else [made]
+        if not tasks or not others:
+            why = "makes no tasks" if not tasks else "is the only stage"
+            raise UsageError(f"{self.name}: there is nothing to divide among the jobs of an array: {source.name} {why}")
+        return Pipeline(self.name, self.description, others, self.config), tasks
 
     def execute(
         self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any
