@@ -67,21 +67,34 @@ PARTS += [
     "\u0301",
     "\u20dd",
 ]
+PARTS += [
+    "abcdefgh",
+    "Abcdefghi",
+    "x" * 17,
+    "Y" * 63,
+    "z" * 64,
+    "12 words of ASCII in a row, or so: They go by 64 bytes; ",
+]
 TEXTS = st.lists(st.sampled_from(PARTS) | st.characters(codec="utf-8"), max_size=60).map("".join)
 
 
-def rows_of(texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows_of(texts: list[str], after: bytes = b" ") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     raw = [text.encode() for text in texts]
     ends = np.cumsum([len(text) for text in raw], dtype=np.int64)
-    return np.frombuffer(b"".join(raw) + b" ", np.uint8), ends - np.array([len(t) for t in raw], np.int64), ends
+    return np.frombuffer(b"".join(raw) + after, np.uint8), ends - np.array([len(t) for t in raw], np.int64), ends
 
 
-def scan(texts: list[str], words: int, short: int = 0, room: int = 1 << 14) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """Return (row, first token, token after the last, kind, hash) of all windows, and the totals of the rows."""
+def scan(
+    texts: list[str], words: int, short: int = 0, room: int = 1 << 14, after: bytes = b" "
+) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Return (row, first token, token after the last, kind, hash) of all windows, and the totals of the rows.
+
+    `after`: bytes that follow the texts. ASCII is read in blocks where these reach beyond it.
+    """
     totals = np.zeros((len(texts), 2), np.int64)
     scanner = Scanner(folding(), words, short, room=room)
     found = []
-    for w in scanner.scan(*rows_of(texts), totals):
+    for w in scanner.scan(*rows_of(texts, after), totals):
         for hashed, (row, _, _, first, end, kind) in zip(w.hashes.tolist(), w.fields.tolist(), strict=True):
             found.append((row, first, end, kind, hashed))
     return sorted(found), totals
@@ -92,6 +105,8 @@ def scan(texts: list[str], words: int, short: int = 0, room: int = 1 << 14) -> t
 def test_windows_are_those_of_the_twin(texts: list[str], words: int, short: int) -> None:
     short = min(short, words)
     found, totals = scan(texts, words, short)
+    by_block, block_totals = scan(texts, words, short, after=b"letters" * 11)
+    assert (by_block, block_totals.tolist()) == (found, totals.tolist())
     expected, hashes = [], {}
     for row, text in enumerate(texts):
         tokens = twin.tokens(text)
@@ -122,7 +137,7 @@ def test_bytes_of_a_window_hold_its_words(text: str) -> None:
 
 def test_a_small_room_finds_the_same() -> None:
     text = "one two three four five six, seven! " * 400 + "漢字" * 300
-    small, large = (scan([text, "", text], 13, 8, room=room) for room in (200, 1 << 14))
+    small, large = (scan([text, "", text], 13, 8, room=room) for room in (1000, 1 << 14))
     assert small[0] == large[0]
     assert small[1].tolist() == large[1].tolist()
 

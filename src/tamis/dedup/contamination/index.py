@@ -103,7 +103,8 @@ class EvaluationIndex:
         if with_filter:
             known = np.asarray(np.load(os.path.join(folder, "filter.npy"), mmap_mode="r", allow_pickle=False))
             int(known[::512].sum(dtype=np.uint64))  # every page, now: so that it is counted before workers start
-        self._scanner = Scanner(self.folding, facts.words, facts.short_words, known)
+        short_words = facts.short_words if any(one.n_short for one in facts.sets) else 0
+        self._scanner = Scanner(self.folding, facts.words, short_words, known)
 
     def _load(self, name: str) -> Array:
         stored = self._stored(name)

@@ -9,7 +9,7 @@ The filter is a blocked Bloom filter: 64 bytes by the upper half of a hash, and 
 is one access to memory. Windows wait in a queue while their lines are on the way. With 15 bits for each n-gram about
 one window in a thousand passes by chance; what passes is looked up in an exact table (dedup/contamination/index.py).
 
-Memory: 20 kB whatever the length of the text. Time: linear.
+Memory: 40 kB whatever the length of the text. Time: linear.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -26,39 +26,30 @@ from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, pointer, prefetch, put
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U16_IN, U32_IN, U64_IN, U64_OUT
-from tamis.kernels.overlap.folding import (
-    IGNORED,
-    KIND_SHIFT,
-    LETTER,
-    N_SHIFT,
-    SEPARATOR,
-    SIZE_SHIFT,
-    WEIGHT_OF_WORD,
-    WORD,
-    Folding,
-)
-from tamis.kernels.overlap.letters import CODE_MASK, entry_at, next_letter, weight_of
+from tamis.kernels.overlap.folding import WEIGHT_OF_WORD, WORD, Folding
+from tamis.kernels.overlap.letters import next_letter
+from tamis.kernels.overlap.tokens import BLOCK_BYTES, MASK, RING, add_ascii_words, add_token
 from tamis.kernels.sketch._shingles import BASE, mix
 
 BITS_PER_NGRAM = 15
 N_BITS = 7
 LINE_WORDS = 8  # of 64 bits: one line of the cache
 MAX_WORDS = 60  # in a window
-RING = 256  # a power of two above the tokens of a window
 FULL, SHORT = 0, 1
 """Kinds of windows."""
 FIELDS = ("row", "start", "end", "token", "token_end", "kind")
 N_FIELDS = 6
-QUEUE = 64
-_LETTER_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+QUEUE = 64  # tokens of which the windows are looked up together
+MOST_QUEUED = 2 * (QUEUE + 32 + 4 * MAX_WORDS)
 _BIT_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _SHORT_SEED = np.uint64(0xA0761D6478BD642F)
-_MASK = RING - 1
-_32, _6, _9, _63, _511 = (np.uint64(n) for n in (32, 6, 9, 63, 511))
+_32, _6, _9, _18, _63, _511 = (np.uint64(n) for n in (32, 6, 9, 18, 63, 511))
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
-# Items of the state.
-PLACE, ROW, N_TOKENS, WEIGHT, NEXT_FULL, NEXT_SHORT, QUEUED = range(7)
-N_STATE = 8
+# Items of the state. N_READ: letters of the character at PLACE; N_ROLLED: tokens whose windows were queued.
+PLACE, ROW, N_READ, N_TOKENS, N_ROLLED, NEXT_FULL, NEXT_SHORT = range(7)
+N_STATE = 7
+# A window in the queue: its first token, the number of its tokens, its kind.
+_FIRST_SHIFT, _N_MASK = 10, 511
 
 
 @helper
@@ -67,14 +58,25 @@ def _line(g, n_lines):
 
 
 @helper
+def _bit(filter_, line, bits):
+    return at(filter_, line + np.int64((bits & _511) >> _6)) >> (bits & _63)
+
+
+@helper
+def _may_be_known(filter_, n_lines, g):
+    """Look at three bits at once: a branch for each would be mispredicted for most windows."""
+    line = _line(g, n_lines)
+    bits = g * _BIT_FACTOR
+    together = _bit(filter_, line, bits) & _bit(filter_, line, bits >> _9) & _bit(filter_, line, bits >> _18)
+    return together & _ONE != _ZERO
+
+
+@helper
 def _is_known(filter_, n_lines, g):
-    if n_lines == 0:
-        return True
     line = _line(g, n_lines)
     bits = g * _BIT_FACTOR
     for _ in range(N_BITS):
-        bit = bits & _511
-        if at(filter_, line + np.int64(bit >> _6)) >> (bit & _63) & _ONE == _ZERO:
+        if _bit(filter_, line, bits) & _ONE == _ZERO:
             return False
         bits >>= _9
     return True
@@ -94,62 +96,59 @@ def _add_all(hashes, filter_out):
 
 
 @helper
-def _wait(g, row, i, n, end, kind, state, begins, queue_hash, queue, filter_, n_lines):
-    q = np.int64(at(state, QUEUED))
-    put(queue_hash, q, g)
-    put(queue, q * N_FIELDS, row)
-    put(queue, q * N_FIELDS + 1, at(begins, i & _MASK))
-    put(queue, q * N_FIELDS + 2, end)
-    put(queue, q * N_FIELDS + 3, i)
-    put(queue, q * N_FIELDS + 4, n)
-    put(queue, q * N_FIELDS + 5, kind)
-    if n_lines:
-        prefetch(filter_, _line(g, n_lines))
-    put(state, QUEUED, q + 1)
+def _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n_lines):
+    """Queue the windows that end with tokens that are new; return their number."""
+    units, _, _, totals = tokens
+    prefixes, powers = rolling
+    m = np.int64(at(state, N_ROLLED))
+    next_full, next_short = np.int64(at(state, NEXT_FULL)), np.int64(at(state, NEXT_SHORT))
+    prefix = at(prefixes, m & MASK)
+    queued = np.int64(0)
+    while m < n:
+        prefix = prefix * BASE + at(units, m & MASK)
+        m += 1
+        put(prefixes, m & MASK, prefix)
+        total = np.int64(at(totals, m & MASK))
+        while next_full < m and total - at(totals, next_full & MASK) >= full:
+            g = mix(prefix - at(prefixes, next_full & MASK) * at(powers, m - next_full))
+            put(queue_hash, queued, g)
+            put(queue, queued, next_full << _FIRST_SHIFT | (m - next_full) << 1 | FULL)
+            if n_lines:
+                prefetch(filter_, _line(g, n_lines))
+            queued += 1
+            next_full += 1
+        while short and next_short < m and total - at(totals, next_short & MASK) >= short:
+            g = mix((prefix - at(prefixes, next_short & MASK) * at(powers, m - next_short)) ^ _SHORT_SEED)
+            put(queue_hash, queued, g)
+            put(queue, queued, next_short << _FIRST_SHIFT | (m - next_short) << 1 | SHORT)
+            if n_lines:
+                prefetch(filter_, _line(g, n_lines))
+            queued += 1
+            next_short += 1
+    put(state, N_ROLLED, m)
+    put(state, NEXT_FULL, next_full)
+    put(state, NEXT_SHORT, next_short)
+    return queued
 
 
 @helper
-def _add_token(u, begin, end, weight, row, full, short, rings, state, queues, filter_, n_lines):
-    """Take one more token; queue the windows that end with it."""
-    prefixes, powers, begins, weights = rings
-    queue_hash, queue = queues
-    n = np.int64(at(state, N_TOKENS))
-    total = np.int64(at(state, WEIGHT))
-    prefix = at(prefixes, n & _MASK) * BASE + u
-    put(begins, n & _MASK, begin)
-    put(weights, n & _MASK, total)
-    n += 1
-    total += weight
-    put(prefixes, n & _MASK, prefix)
-    i = np.int64(at(state, NEXT_FULL))
-    while i < n and total - at(weights, i & _MASK) >= full:
-        g = mix(prefix - at(prefixes, i & _MASK) * at(powers, n - i))
-        _wait(g, row, i, n, end, FULL, state, begins, queue_hash, queue, filter_, n_lines)
-        i += 1
-    put(state, NEXT_FULL, i)
-    if short:
-        i = np.int64(at(state, NEXT_SHORT))
-        while i < n and total - at(weights, i & _MASK) >= short:
-            g = mix((prefix - at(prefixes, i & _MASK) * at(powers, n - i)) ^ _SHORT_SEED)
-            _wait(g, row, i, n, end, SHORT, state, begins, queue_hash, queue, filter_, n_lines)
-            i += 1
-        put(state, NEXT_SHORT, i)
-    put(state, N_TOKENS, n)
-    put(state, WEIGHT, total)
-
-
-@helper
-def _flush(state, queues, filter_, n_lines, hashes, fields, k):
+def _flush(row, queued, tokens, queue_hash, queue, filter_, n_lines, hashes, fields, k):
     """Write the queued windows that the filter knows; return the position after them."""
-    queue_hash, queue = queues
-    for q in range(np.int64(at(state, QUEUED))):
+    _, begins, ends, _ = tokens
+    for q in range(queued):
         g = at(queue_hash, q)
-        if _is_known(filter_, n_lines, g):
+        if n_lines == 0 or (_may_be_known(filter_, n_lines, g) and _is_known(filter_, n_lines, g)):
+            packed = np.int64(at(queue, q))
+            first = packed >> _FIRST_SHIFT
+            end = first + (packed >> 1 & _N_MASK)
             put(hashes, k, g)
-            for j in range(N_FIELDS):
-                put(fields, k * N_FIELDS + j, at(queue, q * N_FIELDS + j))
+            put(fields, k * N_FIELDS, row)
+            put(fields, k * N_FIELDS + 1, at(begins, first & MASK))
+            put(fields, k * N_FIELDS + 2, at(ends, (end - 1) & MASK))
+            put(fields, k * N_FIELDS + 3, first)
+            put(fields, k * N_FIELDS + 4, end)
+            put(fields, k * N_FIELDS + 5, packed & 1)
             k += 1
-    put(state, QUEUED, np.int64(0))
     return k
 
 
@@ -171,7 +170,7 @@ def _scan(
     filter_in,
     full,
     short,
-    prefixes_out,
+    units_out,
     places_out,
     queue_hash_out,
     queue_out,
@@ -182,18 +181,18 @@ def _scan(
 ):
     """Windows of the rows from state[ROW] on to `hashes` and `fields`, as many as fit; their number.
 
-    Room must be for two queues. `totals` gets (tokens, weight) of each row that is finished; state[ROW] is the number
+    Room must be for a full queue. `totals` gets (tokens, weight) of each row that is finished; state[ROW] is the number
     of rows where all is done.
     """
-    source, plain = pointer(data), pointer(ascii_in)
-    pages, entries, letters = pointer(pages_in), pointer(entries_in), pointer(letters_in)
-    filter_, state = pointer(filter_in), pointer(state_out)
-    prefixes = pointer(prefixes_out)
-    rings = (prefixes, pointer(powers_in), pointer(places_out), pointer(places_out[RING:]))
-    queues = (pointer(queue_hash_out), pointer(queue_out))
+    source, state = pointer(data), pointer(state_out)
+    tables = (pointer(ascii_in), pointer(pages_in), pointer(entries_in), pointer(letters_in))
+    totals = pointer(places_out[2 * RING :])
+    tokens = (pointer(units_out), pointer(places_out), pointer(places_out[RING:]), totals)
+    rolling = (pointer(units_out[RING:]), pointer(powers_in))
+    queue_hash, queue, filter_ = pointer(queue_hash_out), pointer(queue_out), pointer(filter_in)
     hashes, fields = pointer(hashes_out), pointer(fields_out)
     n_lines = filter_in.size // LINE_WORDS
-    limit = hashes_out.size - 2 * QUEUE
+    limit = hashes_out.size - MOST_QUEUED
     k = np.int64(0)
     row = np.int64(at(state, ROW))
     p = np.int64(at(state, PLACE))
@@ -201,81 +200,34 @@ def _scan(
         e = at(ends, row)
         if p < 0:
             p = at(starts, row)
-            put(prefixes, 0, _ZERO)
-            for item in range(N_TOKENS, QUEUED):
+            for item in range(N_READ, N_STATE):
                 put(state, item, np.int64(0))
-        h = _ZERO
-        begin = p
-        last = p  # after the last letter of the word at `begin`
-        inside = False
+            put(units_out, RING, _ZERO)
+            put(totals, 0, np.int64(0))
+        n = np.int64(at(state, N_TOKENS))
+        j = np.int64(at(state, N_READ))
         while p < e:
-            c = np.int64(at(source, p))
-            if c < 128:
-                letter = np.int64(at(plain, c))
-                if letter != 0:
-                    if not inside:
-                        inside = True
-                        begin = p
-                        h = _ZERO
-                    h = (h + np.uint64(letter)) * _LETTER_FACTOR
-                    p += 1
-                    last = p
-                    continue
-                p += 1
-                if not inside:
-                    continue
+            if j == 0 and p + BLOCK_BYTES <= data.size and at(source, p) < 128 and at(source, p + 1) < 128:
+                after, n = add_ascii_words(source, p, e, n, tokens)
             else:
-                entry, after = entry_at(source, p, e, pages, entries)
-                kind = entry >> KIND_SHIFT & 3
-                size = entry >> SIZE_SHIFT & 3
-                if kind == IGNORED:
-                    p = after
-                    continue
-                if kind != SEPARATOR and size == WORD:
-                    if not inside:
-                        inside = True
-                        begin = p
-                        h = _ZERO
-                    if kind == LETTER:
-                        h = (h + np.uint64(entry & CODE_MASK)) * _LETTER_FACTOR
-                    else:
-                        for j in range(entry >> N_SHIFT):
-                            h = (h + np.uint64(at(letters, (entry & CODE_MASK) + j))) * _LETTER_FACTOR
-                    p = after
-                    last = p
-                    continue
-                if inside:
-                    inside = False
-                    _add_token(
-                        mix(h), begin, last, WEIGHT_OF_WORD, row, full, short, rings, state, queues, filter_, n_lines
-                    )
-                if kind != SEPARATOR:
-                    n_letters = np.int64(1) if kind == LETTER else entry >> N_SHIFT
-                    for j in range(n_letters):
-                        code = entry & CODE_MASK
-                        if kind != LETTER:
-                            code = np.int64(at(letters, code + j))
-                        u = mix(np.uint64(code) * _LETTER_FACTOR)
-                        _add_token(
-                            u, p, after, weight_of(size), row, full, short, rings, state, queues, filter_, n_lines
-                        )
+                after = p
+            if after > p:
                 p = after
-            if inside:
-                inside = False
-                _add_token(
-                    mix(h), begin, last, WEIGHT_OF_WORD, row, full, short, rings, state, queues, filter_, n_lines
-                )
-            if at(state, QUEUED) >= QUEUE:
-                k = _flush(state, queues, filter_, n_lines, hashes, fields, k)
+            else:
+                p, j, n = add_token(source, p, e, j, n, tokens, tables)
+            if n - np.int64(at(state, N_ROLLED)) >= QUEUE:
+                queued = _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n_lines)
+                k = _flush(row, queued, tokens, queue_hash, queue, filter_, n_lines, hashes, fields, k)
                 if k > limit:
                     put(state, ROW, row)
                     put(state, PLACE, p)
+                    put(state, N_READ, j)
+                    put(state, N_TOKENS, n)
                     return k
-        if inside:
-            _add_token(mix(h), begin, last, WEIGHT_OF_WORD, row, full, short, rings, state, queues, filter_, n_lines)
-        k = _flush(state, queues, filter_, n_lines, hashes, fields, k)
-        put(totals_out, 2 * row, at(state, N_TOKENS))
-        put(totals_out, 2 * row + 1, at(state, WEIGHT))
+        queued = _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n_lines)
+        k = _flush(row, queued, tokens, queue_hash, queue, filter_, n_lines, hashes, fields, k)
+        put(totals_out, 2 * row, n)
+        put(totals_out, 2 * row + 1, at(totals, n & MASK))
         row += 1
         p = np.int64(-1)
         if k > limit:
@@ -358,8 +310,8 @@ class Scanner:
 
         `totals`: gets the tokens and the weight of each row, two int64 each.
         """
-        work = (np.zeros(RING, np.uint64), np.zeros(2 * RING, np.int64))
-        queues = (np.zeros(QUEUE + RING, np.uint64), np.zeros((QUEUE + RING) * N_FIELDS, np.int64))
+        work = (np.zeros(2 * RING, np.uint64), np.zeros(3 * RING, np.int64))
+        queues = (np.zeros(MOST_QUEUED, np.uint64), np.zeros(MOST_QUEUED, np.int64))
         state = np.zeros(N_STATE, np.int64)
         state[PLACE] = -1
         hashes, fields = np.empty(self.room, np.uint64), np.empty(self.room * N_FIELDS, np.int64)
