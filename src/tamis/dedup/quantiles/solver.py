@@ -22,7 +22,19 @@ from tamis.dedup.quantiles.mixing import epochs_of
 from tamis.dedup.quantiles.side_scores import SideScores
 from tamis.dedup.quantiles.weighted import NO_KEY, keys_of, numbers_of, smallest_reaching, totals_of
 from tamis.dedup.records import Records
+from tamis.engine.wire import to_json
 from tamis.errors import UsageError
+from tamis.observe.choice_tables import (
+    BucketGroup,
+    BucketTable,
+    MixGroup,
+    ScoreRange,
+    TopChoice,
+    write_buckets,
+    write_mix,
+    write_scores,
+    write_top,
+)
 from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import path_text
 
@@ -34,8 +46,7 @@ Array = NDArray[Any]
 # Documents of each group that are looked at to come close to its tokens.
 _LEAST_NEXT, _MOST_NEXT, _MOST_NEXT_OF_ALL = 64, 4096, 1 << 20
 _NONE = tuple(np.empty(0, np.int64) for _ in range(5))
-EDGES, SCORES, MIX_FILE, TABLE, LISTED = "edges.json", "scores.parquet", "mix.json", "buckets.json", "scores.json"
-TOP = "top.json"
+EDGES, SCORES = "edges.json", "scores.parquet"
 
 
 def keep_scores(step: KeepScores, run: SolverRun) -> None:
@@ -59,10 +70,15 @@ def keep_scores(step: KeepScores, run: SolverRun) -> None:
                 table.add(file=part.file[rows], offset=part.offset[rows], **columns)
             kept.add(part)
     table.close()
-    listed = [one.to_dict() for one in sums]
-    files.write_json(os.path.join(run.task.duplicates, LISTED), {"scores": listed}, mode=0o666)
+    ranges = [one.range() for one in sums]
+    write_scores(run.task.duplicates, ranges)
     run.state.summary.write(
-        {"n_documents": len(scored.records), "n_duplicates": 0, "n_without_score": n_without, "scores": listed}
+        {
+            "n_documents": len(scored.records),
+            "n_duplicates": 0,
+            "n_without_score": n_without,
+            "scores": [to_json(score) for score in ranges],
+        }
     )
 
 
@@ -82,10 +98,10 @@ class _ScoreSum:
             self.n, self.total = self.n + len(values), self.total + float(values.sum())
             self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values; without a range where no document has the score."""
-        found = {"low": self.low, "high": self.high, "mean": self.total / self.n} if self.n else {}
-        return {"name": self.name, "n": self.n, **found}
+    def range(self) -> ScoreRange:
+        return (
+            ScoreRange(self.name, self.n, self.low, self.high, self.total / self.n) if self.n else ScoreRange(self.name)
+        )
 
 
 def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
@@ -117,15 +133,18 @@ def decide_buckets(step: DecideBuckets, run: SolverRun) -> None:
             kept.add(part)
     table.close()
     files.write_json(os.path.join(run.task.duplicates, EDGES), state.to_dict(edges), indent=1, mode=0o666)
-    buckets = [
-        {"group": name, "n_documents": counts[i].tolist(), "weight": weights[i].tolist()}
-        for i, name in enumerate(names)
+    groups = [
+        BucketGroup(group.name, counts[i].tolist(), weights[i].tolist(), group.edges)
+        for i, group in enumerate(edges.groups)
     ]
-    shown = {"weight": step.choice.weight, "scores": step.choice.scores, "n_without_score": n_without}
-    groups = [{**bucket, "edges": group.edges} for bucket, group in zip(buckets, edges.groups, strict=True)]
-    files.write_json(os.path.join(run.task.duplicates, TABLE), {**shown, "groups": groups}, mode=0o666)
+    write_buckets(run.task.duplicates, BucketTable(step.choice.weight, step.choice.scores, n_without, groups))
     run.state.summary.write(
-        {"n_documents": len(scored.records), "n_duplicates": 0, "n_without_score": n_without, "buckets": buckets}
+        {
+            "n_documents": len(scored.records),
+            "n_duplicates": 0,
+            "n_without_score": n_without,
+            "buckets": [{"group": g.group, "n_documents": g.n_documents, "weight": g.weight} for g in groups],
+        }
     )
 
 
@@ -161,15 +180,9 @@ def decide_top(step: DecideTop, run: SolverRun) -> None:
         table.add(file=part.file[rows], offset=part.offset[rows], score=part.score[rows])
     table.close()
     lowest_score = float(numbers_of(np.array([lowest]))[0]) if 0 < most < total else None
-    about = {
-        "scores": step.choice.scores,
-        "weight": step.choice.weight,
-        "n_kept": len(scored.records) - n_dropped,
-        "lowest_score": lowest_score,
-        "weight_of_all": total,
-        "weight_kept": kept_weight,
-    }
-    files.write_json(os.path.join(run.task.duplicates, TOP), about, mode=0o666)
+    n_kept = len(scored.records) - n_dropped
+    chosen = TopChoice(step.choice.scores, step.choice.weight, n_kept, lowest_score, total, kept_weight)
+    write_top(run.task.duplicates, chosen)
     run.state.summary.write(
         {
             "n_documents": len(scored.records),
@@ -214,22 +227,22 @@ def decide_mix(step: DecideMix, run: SolverRun) -> None:
         table.add(file=file[rows], offset=offset[rows], copies=copies[rows])
     table.close()
     mix = [
-        {
-            "group": name,
-            "n_documents": int(counts[i]),
-            "tokens": int(tokens[i]),
-            "epochs": round(float(epochs[i]), 6),
-            "n_written": int(n_copies[i]),
-            "tokens_written": int(written[i]),
-        }
+        MixGroup(
+            group=name,
+            n_documents=int(counts[i]),
+            tokens=int(tokens[i]),
+            epochs=round(float(epochs[i]), 6),
+            n_written=int(n_copies[i]),
+            tokens_written=int(written[i]),
+        )
         for i, name in enumerate(scored.names)
     ]
-    files.write_json(os.path.join(run.task.duplicates, MIX_FILE), mix, indent=1, mode=0o666)
+    write_mix(run.task.duplicates, mix)
     run.state.summary.write(
         {
             "n_documents": len(scored.records),
             "n_duplicates": 0,
-            "mix": mix,
+            "mix": [to_json(group) for group in mix],
             "tokens_written": int(written.sum()),
         }
     )
