@@ -223,10 +223,9 @@ def remove_listed(workflow: Workflow) -> RunResult:
     passes, state = workflow.passes, workflow.work.state
     assert passes.writer is not None
     table = workflow.work.table("removal")
-    pins = state.index_pins.read()
-    paths = state.all_paths_file if pins is not None and pins.pins else state.paths_file
+    paths = state.removal_paths_file
     remove: ProcessingStage[Any, Any] = (
-        passes.remove(table, state.paths_file)
+        passes.remove(table, paths)
         if passes.remove is not None
         else RemoveDuplicates(table, paths, threshold=passes.threshold)
     )

@@ -87,6 +87,7 @@ SUBSTRINGS = DedupKind(
     step="repeated_passages",
     keys="hashes of some of its k-grams",
     has_plan=True,
+    has_index=True,
     changes_text=True,
     collects_texts=True,
     figures=ShippedFigures(mb_per_s=45.0, start_s=4.0),

@@ -61,6 +61,9 @@ class Passes:
     against: str | None = None  # an index whose documents stay (index/index.py)
     index: str | None = None  # the index that gets what stays
     index_parameters: dict[str, Any] = field(default_factory=dict)
+    # Makes the stages of a pass over the input whose records the index gets, of the removal table and the file with the
+    # paths by number; None: it gets those of the first pass.
+    kept: Callable[[str, str], list[ProcessingStage[Any, Any]]] | None = None
     step: CurationStep | None = None  # where it is one step of a curation (tamis/curation)
     # Between the reader and the first stage of `keys`.
     before: list[ProcessingStage[Any, Any]] = field(default_factory=list)

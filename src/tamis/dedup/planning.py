@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -92,9 +93,17 @@ def make_plan(
     )
 
 
-def make_passage_plan(files: FileList, min_bytes: int, budget_bytes: int, scratch: str) -> DedupPlan:
-    """Plan a substring deduplication."""
+def make_passage_plan(
+    files: FileList,
+    min_bytes: int,
+    budget_bytes: int,
+    scratch: str,
+    entries: Sequence[tuple[str, int]] = (),
+    adds_to_index: bool = False,
+) -> DedupPlan:
+    """Plan a substring deduplication. `entries`: files of an index with their sizes, which are read like input."""
     decoded, free = decoded_bytes(files.paths, files.sizes), free_space(scratch)
+    decoded += decoded_bytes([path for path, _ in entries], [size for _, size in entries])
     n_selections, room = selections_of(decoded, min_bytes), solver_room(budget_bytes)
     return DedupPlan(
         n_files=len(files),
@@ -110,7 +119,7 @@ def make_passage_plan(files: FileList, min_bytes: int, budget_bytes: int, scratc
         budget_bytes=budget_bytes,
         original_formula_bytes=0,
         skipped_files=files.skipped.entries(),
-        n_other_passes=2,
+        n_other_passes=2 + adds_to_index,
     )
 
 

@@ -140,24 +140,33 @@ class DecideMix(SolverStep):
 
 @dataclass(frozen=True)
 class GroupSelections(SolverStep):
-    """Group selections with equal k-grams, and decide those groups that need no texts."""
+    """Group selections with equal k-grams, and decide those groups that need no texts.
+
+    `indexed`: files with the selections of the documents of an index, which come before all others.
+    """
 
     min_bytes: int
+    indexed: list[str] = field(default_factory=list)
+
+    def files(self) -> list[str]:
+        return self.indexed
 
 
 @dataclass(frozen=True)
 class CompareWindows(SolverStep):
     """Compare the windows of the other groups, and write down which passages are repeated.
 
-    `texts`: files with the texts of candidates, once a pass has written them. `keep_first`: the first copy stays.
+    `texts`: files with the texts of candidates, once a pass has written them; `indexed_texts`: of those in an index.
+    `keep_first`: the first copy stays.
     """
 
     min_bytes: int
     keep_first: bool
-    texts: list[str] | None = None
+    texts: list[str] = field(default_factory=list)
+    indexed_texts: list[str] = field(default_factory=list)
 
     def files(self) -> list[str]:
-        return self.texts or []
+        return [*self.texts, *self.indexed_texts]
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ class Summary(TypedDict, total=False):
     n_passages: int
     n_text_bytes: int
     n_repeated_documents: int
+    n_passages_of_indexed: int
     # semantic
     n_clusters: int
     dimension: int
@@ -144,18 +145,24 @@ class LinkedPass:
 
 @dataclass(frozen=True)
 class PassageGroups:
-    """Division of a substring deduplication: parts of the key space, and the first document of each range."""
+    """Division of a substring deduplication: parts of the key space, and the first document of each range.
+
+    `n_indexed`: how many documents of an index come before the new ones; `n_indexed_candidates`: how many of the
+    selections that are compared by their texts are in these.
+    """
 
     n_parts: int
     ranges: list[int]
+    n_indexed: int = 0
+    n_indexed_candidates: int = 0
 
 
 @dataclass(frozen=True)
 class IndexPin:
-    """An entry of an index that the run is compared with, as it was when the run began."""
+    """An entry of an index that the run is compared with, as it was when the run began. `data`: its file."""
 
     folder: str
-    records: str
+    data: str
     n_bytes: int
     bands: int
     sketch_version: int
@@ -260,6 +267,12 @@ class State:
     def linked(self, number: int) -> StateFile[LinkedPass]:
         """Return the file that says that the bands of this pass are linked."""
         return StateFile(os.path.join(self.folder, f"linked-{number}.json"), LinkedPass)
+
+    @property
+    def removal_paths_file(self) -> str:
+        """The paths that file numbers of the removal table mean: those of the input, and of an index after them."""
+        pins = self.index_pins.read()
+        return self.all_paths_file if pins is not None and pins.pins else self.paths_file
 
     # -- plain values -------------------------------------------------------------------------------------------------
     def read_identity(self) -> dict[str, Any] | None:

@@ -359,10 +359,20 @@ class Workflow:
         p = self.passes
         if p.index is None:
             return
-        folder = self.work.pass_output("keys-0")
+        folder = self.work.pass_output("keys-0" if p.kept is None else self._collect_kept(p.kept))
         records = sorted(os.path.join(folder, f.name) for f in RunDir(folder).files().written())
         step = AppendToIndex(p.index, p.index_kind, p.index_parameters, p.identity.get("input"), p.output)
-        self.solver.solve([step], records)
+        self.solver.solve([step], records, "index")
+
+    def _collect_kept(self, stages: Callable[[str, str], list[ProcessingStage[Any, Any]]]) -> str:
+        """Run the pass over the input that writes records of what stays; return its label."""
+        from tamis.dedup.stages import RecordWriter
+
+        label, table, paths = "kept", self.work.table("removal"), self.work.state.removal_paths_file
+        made = [self.input.reader(), *stages(table, paths), RecordWriter(self.work.pass_output(label))]
+        self.execute_checked(Pipeline(f"{self.passes.name}: {label}", stages=made), label)
+        self.measure_scratch()
+        return label
 
     # -- safety checks ------------------------------------------------------------------------------------------------
     def _check_loss(self, summary: Summary) -> None:

@@ -18,23 +18,28 @@ _COLUMNS = {"id", "start_byte", "end_byte", "kept_id", "kept_start_byte", "n_occ
 
 @dataclass(frozen=True)
 class Passage:
-    """Bytes [start, end) of a text, as it was compared; the same are at `first_start` of the document `first`."""
+    """Bytes [start, end) of a text, as it was compared; the same are at `first_start` of the document `first`.
+
+    `entry`: the entry of an index that has this document; `first_start` is then a place in the text that was kept.
+    """
 
     start: int
     end: int
     n_occurrences: int
     first: str  # FILE:OFFSET
     first_start: int
+    entry: str | None = None
 
     @property
     def sentence(self) -> str:
-        return (
-            f"bytes {self.start:,} to {self.end:,} occur {self.n_occurrences:,} times, first in {self.first} at byte "
-            f"{self.first_start:,}"
-        )
+        where = f"first in {self.first} at byte {self.first_start:,}"
+        if self.entry is not None:
+            where += f" of the text that was kept (index entry {self.entry})"
+        return f"bytes {self.start:,} to {self.end:,} occur {self.n_occurrences:,} times, {where}"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        about = asdict(self)
+        return about if self.entry is not None else {k: v for k, v in about.items() if k != "entry"}
 
 
 def passages_of(output: str, document: str) -> list[Passage]:
@@ -44,9 +49,8 @@ def passages_of(output: str, document: str) -> list[Passage]:
         for row in table.filter(_is_of(table, document)).to_pylist():
             offset = row["kept_id"].rpartition("_")[2]
             first = f"{path_of(row['kept_path'])}:{offset}"
-            found.append(
-                Passage(row["start_byte"], row["end_byte"], row["n_occurrences"], first, row["kept_start_byte"])
-            )
+            numbers = (row["start_byte"], row["end_byte"], row["n_occurrences"])
+            found.append(Passage(*numbers, first, row["kept_start_byte"], row.get("kept_entry")))
     return sorted(found, key=lambda passage: passage.start)
 
 

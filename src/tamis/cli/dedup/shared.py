@@ -26,6 +26,15 @@ MaxLoss = Annotated[
 ]
 FindOnly = Annotated[bool, Option("--find-only", help="Only write the table of duplicates; remove nothing.")]
 
+Index = Annotated[
+    str | None,
+    Option(
+        metavar="DIR",
+        help="Keep an index of the documents that stay in this folder, for --against in later runs.",
+    ),
+]
+Append = Annotated[bool, Option(help="Add the documents that stay to the index of --against.")]
+
 
 @dataclass(frozen=True)
 class DuplicateOptions:
@@ -49,13 +58,7 @@ class DuplicateOptions:
     ] = None
     max_source_loss: MaxLoss = "95%"
     find_only: FindOnly = False
-    index: Annotated[
-        str | None,
-        Option(
-            metavar="DIR",
-            help="Keep an index of the documents that stay in this folder, for --against in later runs.",
-        ),
-    ] = None
+    index: Index = None
     against: Annotated[
         str | None,
         Option(
@@ -63,7 +66,7 @@ class DuplicateOptions:
             help="Compare with the index of an earlier run: documents that match something in it are removed.",
         ),
     ] = None
-    append: Annotated[bool, Option(help="Add the documents that stay to the index of --against.")] = False
+    append: Append = False
     plan: Annotated[
         bool,
         Option(

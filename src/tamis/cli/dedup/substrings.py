@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from tamis.cli.dedup.shared import Append, Index
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
@@ -60,6 +61,16 @@ def substrings(
             "share of its text.",
         ),
     ] = "95%",
+    index: Index = None,
+    against: Annotated[
+        str | None,
+        Option(
+            metavar="DIR",
+            help="Compare with the index of earlier runs, too: the same passages are removed as if the documents in it "
+            "were the first of the input.",
+        ),
+    ] = None,
+    append: Append = False,
     *,
     work: options.ShardOptions,
 ) -> None:
@@ -86,5 +97,8 @@ def substrings(
         min_left_chars=min_left_chars,
         cut_field=cut_field,
         max_source_loss=max_source_loss,
+        index_path=index,
+        against=against,
+        append=append,
     )
     raise CommandExit(perform_with(workflow.run, work))

@@ -288,6 +288,15 @@ def _print_repeated_lines(about: DedupSummary, result: DedupResult) -> None:
     _print_rows(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")
 
 
+def _of_index(about: DedupSummary) -> list[tuple[str, str]]:
+    """Return the rows of a summary about the passages whose first copy is in an index."""
+    if "n_indexed" not in about:
+        return []
+    cut = format_size(about["n_duplicates_of_indexed"])
+    passages = f"{about['n_passages_of_indexed']:,} ({cut})"
+    return [("  first in the index", passages), ("documents in the index", f"{about['n_indexed']:,}")]
+
+
 def _print_repeated_passages(about: DedupSummary, result: DedupResult) -> None:
     n_bytes, cut = about["n_text_bytes"], about["n_duplicates"]
     share = f" ({cut / n_bytes:.1%})" if n_bytes else ""
@@ -299,6 +308,7 @@ def _print_repeated_passages(about: DedupSummary, result: DedupResult) -> None:
         ("text", format_size(n_bytes)),
         ("  repeated", f"{format_size(cut)}{share}"),
         ("passages", f"{about['n_passages']:,}"),
+        *_of_index(about),
         ("most frequent one", f"{about['largest_group']:,} times"),
         ("documents", f"{about['n_documents']:,}"),
         ("  with repeated passages", f"{about['n_repeated_documents']:,}"),

@@ -6,7 +6,7 @@ Entries are written whole under a new name, then named in index.json.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tamis.dedup.index.index import Entry, Index, check_parameters, locked, read_index, run_name
 from tamis.dedup.index.joint_records import TYPES, entry_records, sketch_version
+from tamis.dedup.index.texts import collected_texts, entry_texts, write_texts
 from tamis.dedup.keys import NO_ROW
+from tamis.dedup.kinds import SUBSTRINGS
 from tamis.dedup.position_table import listed_rows
 from tamis.dedup.records import Array, Records
 from tamis.errors import UsageError
@@ -26,6 +28,8 @@ from tamis.stores.urls import absolute
 if TYPE_CHECKING:
     from tamis.dedup.solver import SolverRun
     from tamis.dedup.solver_task import AppendToIndex
+
+Counts = NDArray[np.int64]  # documents, by input file
 
 
 def append(step: AppendToIndex, run: SolverRun) -> None:
@@ -40,11 +44,13 @@ def append(step: AppendToIndex, run: SolverRun) -> None:
         if index.entries and index.sketch_version != version:
             raise UsageError(f"{path} was made by another version of the sketches; make the index anew")
         index.tidy()
-        name = index.next_name(run_id)
-        folder = os.path.join(path, name)
-        by_file = _write_entry(folder, _survivors(Records(run.task.records), removal), paths)
-        size = os.path.getsize(os.path.join(folder, "records.arrow"))
-        entry = Entry(name, step.input, step.output, int(by_file.sum()), size, by_file.tolist())
+
+        def write(file: str) -> Counts:
+            if step.kind == SUBSTRINGS.name:
+                return write_texts(file, collected_texts(run.task.records), len(paths))
+            return _write_records(file, _survivors(Records(run.task.records), removal), len(paths))
+
+        entry = _new_entry(index, index.next_name(run_id), step.input, step.output, paths, write)
         index.entries = [*(e for e in index.entries if not e.is_of(step.output)), entry]
         index.save()
         index.tidy()
@@ -74,13 +80,28 @@ def remove_source(path: str, source: str) -> int:
 
 
 def _without(index: Index, entry: Entry, paths: list[str], gone: NDArray[np.bool_]) -> Entry:
-    name = index.next_name(entry.run)
+    """Write an entry anew without the documents of some of its files."""
+
+    def write(file: str) -> Counts:
+        if index.kind == SUBSTRINGS.name:
+            tables = entry_texts(index.data(entry))
+            return write_texts(file, (table.filter(pa.array(~gone[table["file"]])) for table in tables), len(paths))
+        records = entry_records(index.data(entry), index.bands)
+        return _write_records(file, ((columns, ~gone[columns["file"]]) for columns in _batches(records)), len(paths))
+
+    return _new_entry(index, index.next_name(entry.run), entry.input, entry.output, paths, write)
+
+
+def _new_entry(
+    index: Index, name: str, source: Any, output: str, paths: list[str], write: Callable[[str], Counts]
+) -> Entry:
+    """Write the folder of an entry. `write`: writes its data, and counts the documents of each input file."""
     folder = os.path.join(index.path, name)
-    records = entry_records(index.records(entry), index.bands)
-    survivors = ((columns, ~gone[columns["file"]]) for columns in _batches(records))
-    by_file = _write_entry(folder, survivors, paths)
-    size = os.path.getsize(os.path.join(folder, "records.arrow"))
-    return Entry(name, entry.input, entry.output, int(by_file.sum()), size, by_file.tolist())
+    os.makedirs(folder, exist_ok=True)
+    data = os.path.join(folder, index.data_name)
+    by_file = write(data)
+    write_json(os.path.join(folder, "paths.json"), paths)
+    return Entry(name, source, output, int(by_file.sum()), os.path.getsize(data), by_file.tolist())
 
 
 def _batches(records: Records) -> Iterator[dict[str, Array]]:
@@ -98,21 +119,19 @@ def _survivors(records: Records, removal: str) -> Iterator[tuple[dict[str, Array
         yield columns, keep
 
 
-def _write_entry(folder: str, batches: Iterator[tuple[dict[str, Array], NDArray[np.bool_]]], paths: list[str]) -> Any:
-    """Write an entry's folder; returns the number of documents of each input file."""
-    os.makedirs(folder, exist_ok=True)
-    by_file = np.zeros(len(paths), np.int64)
+def _write_records(path: str, batches: Iterator[tuple[dict[str, Array], NDArray[np.bool_]]], n_files: int) -> Counts:
+    """Write records; return the number of documents of each input file."""
+    by_file = np.zeros(n_files, np.int64)
     writer: Any = None
-    with open(os.path.join(folder, "records.arrow"), "wb") as sink:
+    with open(path, "wb") as sink:
         for columns, keep in batches:
             batch = pa.record_batch({n: pa.array(v) for n, v in _filtered(columns, keep).items()})
             writer = writer or pa.ipc.new_file(sink, batch.schema)
             writer.write_batch(batch)
-            by_file += np.bincount(columns["file"][keep], minlength=len(paths))
+            by_file += np.bincount(columns["file"][keep], minlength=n_files)
         (writer or pa.ipc.new_file(sink, pa.schema([("file", pa.int32())]))).close()
         sink.flush()
         os.fsync(sink.fileno())
-    write_json(os.path.join(folder, "paths.json"), paths)
     return by_file
 
 

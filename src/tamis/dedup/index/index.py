@@ -1,12 +1,13 @@
-"""An index of what earlier deduplications kept, so that new data is compared with it without the old texts.
+"""An index of what earlier deduplications kept, so that new data is compared with it without the old files.
 
 index.json        kind, parameters (they must be the same to be compared) and the entries, one per run that was added
-entry-NAME-N/     records.arrow: place, hash and keys of every kept document (joint_records.py, entries.py); paths.json:
-                  its input files by number
+entry-NAME-N/     what is known of every kept document; paths.json: its input files by number
+  records.arrow   place, hash and keys, of exact and fuzzy deduplication (joint_records.py, entries.py)
+  texts.parquet   place and text, of substring deduplication (texts.py)
 
 32 bytes per document for exact deduplication; for fuzzy 12 more per band and a signature of 256, from which
-similarities are estimated. index.json is replaced whole, entries are never changed in place: a kill leaves the old
-state or the new one. Imports nothing heavy.
+similarities are estimated; for substrings the compressed texts. index.json is replaced whole, entries are never changed
+in place: a kill leaves the old state or the new one. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tamis import files
+from tamis.dedup.kinds import SUBSTRINGS
 from tamis.dedup.state import IndexPin
 from tamis.errors import RunConflict, UsageError
 from tamis.files import write_json
@@ -29,6 +31,8 @@ from tamis.stores.urls import absolute, is_remote
 
 VERSION = 1
 _MAX_BANDS = 1000
+_DATA = {SUBSTRINGS.name: "texts.parquet"}  # the file of an entry, by kind
+_RECORDS = "records.arrow"  # of other kinds
 _NAME = re.compile(r"entry-[0-9a-f]{16}-[0-9]{1,9}")
 
 
@@ -67,8 +71,13 @@ class Index:
     def folder(self, entry: Entry) -> str:
         return os.path.join(self.path, entry.name)
 
-    def records(self, entry: Entry) -> str:
-        return os.path.join(self.folder(entry), "records.arrow")
+    def data(self, entry: Entry) -> str:
+        """Return the file with what is known of the documents of an entry."""
+        return os.path.join(self.folder(entry), self.data_name)
+
+    @property
+    def data_name(self) -> str:
+        return _DATA.get(self.kind, _RECORDS)
 
     def paths(self, entry: Entry) -> list[str]:
         """Return the input files of an entry by number."""
@@ -153,7 +162,7 @@ def check_parameters(index: Index, kind: str, parameters: dict[str, Any]) -> Non
         if index.parameters.get(name) != now.get(name):
             raise UsageError(
                 f"{index.path} was made with {name}={index.parameters.get(name)!r}, this run has {now.get(name)!r}; "
-                "they must be the same"
+                "they must be the same: change it, or make another index (index_path, --index)"
             )
 
 
@@ -167,9 +176,9 @@ def pinned(path: str, kind: str, parameters: dict[str, Any], output: str) -> lis
     pins = []
     for entry in index.entries:
         if not entry.is_of(output):
-            records = index.records(entry)
             index.paths(entry)
-            pins.append(IndexPin(index.folder(entry), records, entry.n_bytes, index.bands, index.sketch_version))
+            pin = IndexPin(index.folder(entry), index.data(entry), entry.n_bytes, index.bands, index.sketch_version)
+            pins.append(pin)
     check_pins(path, pins)
     return pins
 
@@ -178,11 +187,11 @@ def check_pins(path: str, pins: list[IndexPin]) -> None:
     """Raise RunConflict if an entry of the index is not what it was when the run began."""
     for pin in pins:
         try:
-            same = os.path.getsize(pin.records) == pin.n_bytes
+            same = os.path.getsize(pin.data) == pin.n_bytes
         except OSError:
             same = False
         if not same:
-            raise RunConflict(f"the index {path} changed or is damaged: {pin.records}; start over with fresh (--fresh)")
+            raise RunConflict(f"the index {path} changed or is damaged: {pin.data}; start over with fresh (--fresh)")
 
 
 def refuse_existing(path: str, output: str) -> None:

@@ -39,7 +39,7 @@ class JoinedRecords(Records):
 
     def __init__(self, pins: Sequence[IndexPin], paths: Sequence[str], n_files: int) -> None:
         self.new = Records(paths)
-        parts = [entry_records(pin.records, pin.bands) for pin in pins]
+        parts = [entry_records(pin.data, pin.bands) for pin in pins]
         self._is_far = self.new._is_far
         self.types = dict(self.new.types)
         for part in parts:

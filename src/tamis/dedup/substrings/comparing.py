@@ -41,14 +41,14 @@ def compare_windows(step: CompareWindows, run: SolverRun) -> None:
     groups = run.state.passage_groups.read()
     assert groups is not None, "the step before this one writes it"
     shutil.rmtree(folders.compared, ignore_errors=True)  # of an earlier attempt
-    spans = SpanFiles(folders.compared, groups.ranges)
-    if step.texts:
+    spans = SpanFiles(folders.compared, groups.ranges, first=groups.n_indexed)
+    if step.files():
         comparer = _Comparer(step, run, folders, spans, groups.n_parts)
         progress = run.progress("comparing passages")
         for done in comparer.run():
             progress(done)
         comparer.close()
-    summary = write_removal(step, run, folders, groups.ranges)
+    summary = write_removal(step, run, folders, groups)
     run.state.summary.write({**(run.state.candidates.read() or {}), **summary})
 
 
@@ -74,7 +74,7 @@ class _Comparer:
         self._n_parts = n_parts
         self._length, self._room_bytes = step.min_bytes, run.room_bytes
         self._folders, self._spans = folders, spans
-        self._texts = ContextTexts(step.texts or [], run.folder)
+        self._texts = ContextTexts(step.texts, run.folder, step.indexed_texts)
         self._numbers: StoredArray = open_npy(resolve(folders.path("substrings-candidates.npy")))
         if len(self._texts) != len(self._numbers):
             raise FormatError(

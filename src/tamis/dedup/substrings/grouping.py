@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ from tamis.dedup.planning import BYTES_PER_SELECTION
 from tamis.dedup.position_table import PositionTable
 from tamis.dedup.sorting import cuts_between, positions_in, sort_pairs
 from tamis.dedup.state import PassageGroups
+from tamis.dedup.substrings.indexed import IndexedDocuments
 from tamis.dedup.substrings.records import KeyParts, SelectionRecords, gather
 from tamis.dedup.substrings.spans import BYTES_PER_SPAN, NO_DOCUMENT, SpanFiles, make_spans
+from tamis.files import write_json
 from tamis.formats.scratch.spilled import Spilled
 from tamis.formats.scratch.stored_arrays import NpyWriter, open_npy
 from tamis.stores.scratch_files import resolve
@@ -76,8 +79,13 @@ class StepFolders:
 
     @property
     def wanted(self) -> str:
-        """A table of places: the candidates whose texts are needed."""
+        """A table of places: the candidates in the input whose texts are needed."""
         return self.path("candidates")
+
+    @property
+    def wanted_of_index(self) -> str:
+        """The same of candidates in an index."""
+        return self.path("candidates-of-index")
 
 
 def group_selections(step: GroupSelections, run: SolverRun) -> None:
@@ -85,17 +93,21 @@ def group_selections(step: GroupSelections, run: SolverRun) -> None:
     folders = StepFolders(run.folder)
     for path in (folders.documents, folders.decided, folders.compared, folders.open):
         shutil.rmtree(path, ignore_errors=True)  # of an earlier attempt
-    records = SelectionRecords(run.task.records)
-    records.write_documents(folders.documents)
+    indexed = IndexedDocuments(run.task.index_pins, len(run.paths()))
+    records = SelectionRecords(run.task.records, step.indexed)
+    records.write_documents(folders.documents, indexed)
+    if len(indexed):
+        write_json(run.state.all_paths_file, [*run.paths(), *indexed.paths])
     cuts = _document_ranges(records, run.room_bytes)
-    grouper = _Grouper(step.min_bytes, folders, cuts)
+    grouper = _Grouper(step.min_bytes, folders, cuts, indexed)
     parts = records.parts(BYTES_PER_SELECTION, run.room_bytes)
     progress = run.progress("grouping passages")
     for p in range(len(parts)):
         grouper.add(p, parts)
         progress((p + 1) / len(parts))
-    n_candidates = grouper.write_wanted()
-    run.state.passage_groups.write(PassageGroups(len(parts), cuts.tolist()))
+    n_candidates, n_indexed = grouper.write_wanted()
+    groups = PassageGroups(len(parts), cuts.tolist(), len(indexed), n_indexed)
+    run.state.passage_groups.write(groups)
     run.state.candidates.write({"n_candidates": n_candidates, "n_selections": records.n_selections})
 
 
@@ -112,9 +124,10 @@ def _document_ranges(records: SelectionRecords, room_bytes: int) -> Array:
 
 
 class _Grouper:
-    def __init__(self, min_bytes: int, folders: StepFolders, cuts: Array) -> None:
+    def __init__(self, min_bytes: int, folders: StepFolders, cuts: Array, indexed: IndexedDocuments) -> None:
         self._length, self._folders, self._cuts = min_bytes, folders, cuts
-        self._spans = SpanFiles(folders.decided, cuts)
+        self._indexed, self._n_indexed = indexed, len(indexed)
+        self._spans = SpanFiles(folders.decided, cuts, first=self._n_indexed)
         self._open = Spilled(folders.open)
         self._wanted = Spilled(folders.path("substrings-wanted"))
 
@@ -127,6 +140,8 @@ class _Grouper:
         sizes = np.diff(cuts)
         # A group of one is a run in one text, or nothing.
         several = (sizes > 1) | (rows["span"][number[cuts[:-1]]] > 0) if len(sizes) else np.zeros(0, bool)
+        if self._n_indexed and len(sizes):  # what is repeated within the index alone does not matter
+            several &= np.maximum.reduceat(rows["doc"][number], cuts[:-1]) >= self._n_indexed
         at = positions_in(cuts[:-1][several], cuts[1:][several])
         group = np.repeat(np.arange(int(several.sum()), dtype=np.uint32), sizes[several])
         number = number[at]
@@ -188,24 +203,48 @@ class _Grouper:
         for r in np.unique(which).tolist():
             self._wanted.add(r, wanted[which == r])
 
-    def write_wanted(self) -> int:
-        """Write the table of candidates by position, for the pass that collects their texts; return their number."""
-        table, n = PositionTable(self._folders.wanted, WANTED_COLUMNS), 0
+    def write_wanted(self) -> tuple[int, int]:
+        """Write tables of candidates by position, for the passes that collect their texts.
+
+        Return how many there are, and how many of these are in documents of the index.
+        """
+        table, n, n_indexed = PositionTable(self._folders.wanted, WANTED_COLUMNS), 0, 0
+        of_index = PositionTable(self._folders.wanted_of_index, WANTED_COLUMNS) if self._n_indexed else None
         with NpyWriter(resolve(self._folders.path("substrings-candidates.npy")), "<u8") as numbers:
             for r in range(len(self._cuts) - 1):
                 rows = self._wanted.read(r, _WANTED)
                 rows = rows[np.lexsort((rows["position"], rows["doc"]))]
                 numbers.append(place_of(rows))
-                bounds = cuts_between(rows["doc"])
-                docs = rows["doc"][bounds[:-1]].astype(np.int64)
-                facts = document_facts(self._folders, docs, ("file", "offset"))
-                table.add(
-                    **facts, first=n + bounds[:-1], end=n + bounds[1:], position=rows["position"], reach=rows["reach"]
-                )
+                k = int(np.searchsorted(rows["doc"], self._n_indexed))
+                if of_index is not None:
+                    _add_wanted(of_index, rows[:k], n_indexed, self._pass_places)
+                    n_indexed += k
+                _add_wanted(table, rows[k:], n - n_indexed + k, self._input_places)
                 n += len(rows)
         table.close()
+        if of_index is not None:
+            of_index.close()
         self._wanted.remove()
-        return n
+        return n, n_indexed
+
+    def _pass_places(self, docs: Array) -> dict[str, Array]:
+        entry, row = self._indexed.pass_places(docs)
+        return {"file": entry, "offset": row}
+
+    def _input_places(self, docs: Array) -> dict[str, Array]:
+        return document_facts(self._folders, docs, ("file", "offset"))
+
+
+def _add_wanted(table: PositionTable, rows: Array, first: int, places: Callable[[Array], dict[str, Array]]) -> None:
+    """Add candidates by document and position to a table that has `first` so far."""
+    bounds = cuts_between(rows["doc"])
+    table.add(
+        **places(rows["doc"][bounds[:-1]].astype(np.int64)),
+        first=first + bounds[:-1],
+        end=first + bounds[1:],
+        position=rows["position"],
+        reach=rows["reach"],
+    )
 
 
 def _candidates(group: Array, rows: Array, new: Array) -> Array:

@@ -7,10 +7,11 @@ record batch: the offsets of its columns in the file, and where each part of the
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from tamis.formats.arrow.column_places import BatchPlaces
 from tamis.formats.scratch.stored_arrays import NpyWriter, open_npy, read_into
 from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import is_bucket
+
+if TYPE_CHECKING:
+    from tamis.dedup.substrings.indexed import IndexedDocuments
 
 Array = np.ndarray[Any, Any]
 FACTS = ("file", "offset", "length")
@@ -47,10 +51,16 @@ class _SubstringBatch:
 
 
 class SelectionRecords:
-    """All record batches of the first pass, with their documents numbered in the order of the input."""
+    """All record batches of the first pass, with their documents numbered in the order of the input.
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._runs: list[_SubstringBatch] = runs_of(paths, "a record file of substring deduplication", _run_of)
+    `indexed_paths`: files of the pass over an index, whose documents come before those of the input.
+    """
+
+    def __init__(self, paths: Sequence[str], indexed_paths: Sequence[str] = ()) -> None:
+        expected = "a record file of substring deduplication"
+        indexed: list[_SubstringBatch] = runs_of(indexed_paths, expected, _run_of)
+        self._runs: list[_SubstringBatch] = indexed + runs_of(paths, expected, _run_of)
+        self._n_indexed_runs = len(indexed)
         self.bases = np.concatenate([[0], np.cumsum([run.n_documents for run in self._runs])]).astype(np.int64)
         self.n_documents = int(self.bases[-1])
         if self.n_documents >= MAX_DOCUMENTS:
@@ -61,14 +71,29 @@ class SelectionRecords:
         self.sizes = np.array([run.n["keys"] for run in self._runs], np.int64)  # selections of each batch
         self.n_selections = int(self.sizes.sum())
 
-    def write_documents(self, folder: str) -> None:
+    def write_documents(self, folder: str, indexed: IndexedDocuments) -> None:
         """Write the facts of all documents as arrays, for when the records are gone."""
+        n_runs = self._n_indexed_runs
+        for first, run in zip(self.bases.tolist(), self._runs[:n_runs], strict=False):
+            indexed.check_order(first, *(run.read(name, 0, run.n_documents) for name in ("file", "offset")))
+        if int(self.bases[n_runs]) != len(indexed):
+            raise FormatError(
+                f"{int(self.bases[n_runs]):,} of {len(indexed):,} documents of the index could be read; it is damaged: "
+                "make it anew"
+            )
         kinds = {"file": "<i4", "offset": "<i8", "length": "<i8"}
         os.makedirs(folder, exist_ok=True)
-        for name, kind in kinds.items():
-            with NpyWriter(resolve(os.path.join(folder, f"{name}.npy")), kind) as out:
-                for run in self._runs:
-                    out.append(run.read(name, 0, run.n_documents).astype(kind))
+        with contextlib.ExitStack() as files:
+            out = {
+                name: files.enter_context(NpyWriter(resolve(os.path.join(folder, f"{name}.npy")), kind))
+                for name, kind in kinds.items()
+            }
+            for file, offset in indexed.places():
+                out["file"].append(file.astype("<i4"))
+                out["offset"].append(offset)
+            for i, run in enumerate(self._runs):
+                for name in FACTS if i >= n_runs else ("length",):
+                    out[name].append(run.read(name, 0, run.n_documents).astype(kinds[name]))
 
     def parts(self, bytes_per_selection: int, room_bytes: int) -> KeyParts:
         """Cut the key space into parts that fit."""
@@ -199,9 +224,13 @@ def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _SubstringBatch:
 class ContextTexts:
     """The bytes around candidates that a second pass wrote, by number of the candidate (in the order of the input)."""
 
-    def __init__(self, paths: Sequence[str], folder: str) -> None:
-        """`folder`: for the table of places, 8 bytes per candidate."""
-        batches: list[BatchPlaces] = runs_of(paths, "a file of candidate texts", lambda batch, _: batch)
+    def __init__(self, paths: Sequence[str], folder: str, indexed_paths: Sequence[str] = ()) -> None:
+        """`folder`: for the table of places, 8 bytes per candidate. `indexed_paths`: of documents that come before."""
+        batches: list[BatchPlaces] = [
+            batch
+            for some in (indexed_paths, paths)
+            for batch in runs_of(some, "a file of candidate texts", lambda batch, _: batch)
+        ]
         self._paths = sorted({batch.path for batch in batches})
         self._is_far = [is_bucket(path) for path in self._paths]
         self._number = {path: i for i, path in enumerate(self._paths)}

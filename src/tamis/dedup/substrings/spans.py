@@ -27,13 +27,18 @@ BYTES_PER_SPAN = 220  # of a range of documents, while it is sorted and joined
 
 
 class SpanFiles:
-    """Spans on disk by ranges of documents; `cuts`: the first document of each range, and the number of documents."""
+    """Spans on disk by ranges of documents; `cuts`: the first document of each range, and the number of documents.
 
-    def __init__(self, folder: str, cuts: Array | list[int], fresh: bool = True) -> None:
-        self._spilled, self._cuts = Spilled(folder, fresh), np.asarray(cuts, np.int64)
+    Spans of documents before `first` are not stored: these are of an index, and stay as they are.
+    """
+
+    def __init__(self, folder: str, cuts: Array | list[int], fresh: bool = True, first: int = 0) -> None:
+        self._spilled, self._cuts, self._first = Spilled(folder, fresh), np.asarray(cuts, np.int64), first
 
     def add(self, spans: Array) -> None:
         """Append spans in any order."""
+        if self._first:
+            spans = spans[spans["doc"] >= self._first]
         which = np.searchsorted(self._cuts, spans["doc"], side="right") - 1
         if len(self._cuts) == 2:
             self._spilled.add(0, spans)

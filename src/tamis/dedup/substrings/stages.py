@@ -176,6 +176,31 @@ class CandidateContexts(PositionTableStage):
 
 
 @dataclass(repr=False)
+class KeptTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Replaces documents by what an index keeps of them: `file`, `offset`, and `text` as it is compared.
+
+    Documents without text are left out.
+    """
+
+    text_field: str = "text"
+    normalize_text: str = "none"
+    name: str = "kept_texts"
+    columns_in = ("text_field",)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.dedup.keys import position_columns, record_batch
+        from tamis.dedup.substrings.normalization import compared
+
+        batch = batch.filter(np.asarray(batch.texts(self.text_field).is_valid()))
+        data, starts, ends = compared(batch.texts(self.text_field), self.normalize_text)
+        first = int(starts[0]) if len(starts) else 0
+        offsets = np.append(starts, ends[-1:] if len(ends) else 0) - first
+        records = record_batch(batch, position_columns(batch))
+        text = _binary(offsets.astype(np.int64), data[first : first + int(offsets[-1])])
+        return records.with_column("text", text).select(["file", "offset", "text"])
+
+
+@dataclass(repr=False)
 class CutPassages(PositionTableStage):
     """Cuts the passages of a table (table.py) out of the texts. What is not cut stays as it is, byte for byte.
 

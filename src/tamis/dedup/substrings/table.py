@@ -21,6 +21,7 @@ from tamis.dedup.decisions import position_ids, write_table
 from tamis.dedup.position_table import PositionTable, rows_of_table
 from tamis.dedup.sorting import cuts_between
 from tamis.dedup.substrings.grouping import StepFolders, document_facts
+from tamis.dedup.substrings.indexed import IndexedDocuments
 from tamis.dedup.substrings.spans import Removed, SpanFiles, removed
 from tamis.files import write_json
 from tamis.formats.scratch.stored_arrays import open_npy
@@ -31,7 +32,7 @@ from tamis.stores.urls import path_text
 if TYPE_CHECKING:
     from tamis.dedup.solver import SolverRun
     from tamis.dedup.solver_task import CompareWindows
-    from tamis.dedup.state import Summary
+    from tamis.dedup.state import PassageGroups, Summary
 
 Array = np.ndarray[Any, Any]
 _PASSAGES = {
@@ -92,63 +93,95 @@ def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
     return found
 
 
+@dataclass(frozen=True, order=True)
+class _Frequent:
+    """How often a passage occurs, how long it is at most, and where another copy of it is (minus these: the first)."""
+
+    count: int = 0
+    n_bytes: int = 0
+    minus_doc: int = 0
+    minus_start: int = 0
+
+
 class _Most:
     """The passages that occur most often, by the place of their first copy."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], tuple[int, int]] = {}  # (document, start): (count, bytes)
+        self._found: dict[tuple[int, int], _Frequent] = {}  # by document and start
 
     def add(self, gone: Removed) -> None:
         """Count passages. Which are listed depends on nothing but the passages."""
         size = gone.end - gone.start
-        order = np.lexsort((gone.kept_start, gone.kept, -size, -gone.count))
+        order = np.lexsort((gone.start, gone.doc, gone.kept_start, gone.kept, -size, -gone.count))
         place = gone.kept[order].astype(np.uint64) << np.uint64(32) | gone.kept_start[order].astype(np.uint64)
         order = order[np.sort(np.unique(place, return_index=True)[1])][:N_MOST]
-        for kept, start, count, n_bytes in zip(
-            *(v[order].tolist() for v in (gone.kept, gone.kept_start, gone.count, size)), strict=True
+        for kept, start, *figures in zip(
+            *(v[order].tolist() for v in (gone.kept, gone.kept_start, gone.count, size, -gone.doc, -gone.start)),
+            strict=True,
         ):
-            self._found[kept, start] = max(self._found.get((kept, start), (0, 0)), (count, n_bytes))
+            self._found[kept, start] = max(self._found.get((kept, start), _Frequent()), _Frequent(*figures))
         self._found = dict(self._largest())
 
-    def _largest(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        return heapq.nsmallest(N_MOST, self._found.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
+    def _largest(self) -> list[tuple[tuple[int, int], _Frequent]]:
+        return heapq.nsmallest(
+            N_MOST, self._found.items(), key=lambda item: (-item[1].count, -item[1].n_bytes, item[0])
+        )
 
-    def write(self, folders: StepFolders, folder: str, names: list[str]) -> None:
+    def write(self, folders: StepFolders, folder: str, names: _Names) -> None:
         """Write a table for people: count, bytes, and the place of the first copy."""
         rows = self._largest()
-        docs = np.array([place[0] for place, _ in rows], np.int64)
-        unique, back = np.unique(docs, return_inverse=True)
-        facts = document_facts(folders, unique, ("file", "offset"))
-        file, offset = facts["file"][back], facts["offset"][back]
+        file, offset = _places(folders, [place[0] for place, _ in rows])
         table = pa.table(
             {
-                "id": position_ids(file, offset),
+                "id": names.indexed.ids(file, offset),
                 "start_byte": pa.array([place[1] for place, _ in rows], pa.int64()),
-                "n_bytes": pa.array([size for _, (_, size) in rows], pa.int64()),
-                "n_occurrences": pa.array([count for _, (count, _) in rows], pa.int64()),
-                "path": pa.array([path_text(names[f]) for f in file.tolist()], pa.large_string()),
+                "n_bytes": pa.array([most.n_bytes for _, most in rows], pa.int64()),
+                "n_occurrences": pa.array([most.count for _, most in rows], pa.int64()),
+                "path": names.of(file).cast(pa.large_string()),
+                **names.entries("entry", file),
             }
         )
         os.makedirs(folder, exist_ok=True)
         write_table(os.path.join(folder, "most-frequent.parquet"), table)
-        # The same for the report, which is written without Arrow.
-        shown = table.slice(0, N_SHOWN)
-        columns = {
-            "n_occurrences": shown["n_occurrences"],
-            "n_bytes": shown["n_bytes"],
-            "path": shown["path"],
-            "offset": pa.array(offset[:N_SHOWN]),
-            "start": shown["start_byte"],
-        }
-        write_json(os.path.join(folder, "most-frequent.json"), pa.table(columns).to_pylist())
+        # The same for the report, which is written without Arrow, and reads the beginning of the other copy: the first
+        # may be in an index, and its file gone.
+        copy_file, copy_offset = _places(folders, [-most.minus_doc for _, most in rows[:N_SHOWN]])
+        columns = table.slice(0, N_SHOWN).drop_columns(["id", "start_byte"])
+        columns = columns.append_column("offset", pa.array(offset[:N_SHOWN]))
+        columns = columns.append_column("start", table["start_byte"].slice(0, N_SHOWN))
+        columns = columns.append_column("copy_path", names.of(copy_file))
+        columns = columns.append_column("copy_offset", pa.array(copy_offset))
+        columns = columns.append_column("copy_start", pa.array([-most.minus_start for _, most in rows[:N_SHOWN]]))
+        write_json(os.path.join(folder, "most-frequent.json"), columns.to_pylist())
+
+
+def _places(folders: StepFolders, docs: list[int]) -> tuple[Array, Array]:
+    """Return file and offset of documents in any order."""
+    unique, back = np.unique(np.array(docs, np.int64), return_inverse=True)
+    facts = document_facts(folders, unique, ("file", "offset"))
+    return facts["file"][back], facts["offset"][back]
+
+
+class _Names:
+    """The names of files by number: those of the input, then those of the index."""
+
+    def __init__(self, paths: list[str], indexed: IndexedDocuments) -> None:
+        self.indexed = indexed
+        self._names = pa.array([path_text(name) for name in [*paths, *indexed.paths]], pa.large_string())
+
+    def of(self, files: Array) -> pa.Array:
+        return self._names.take(pa.array(files)).dictionary_encode()
+
+    def entries(self, name: str, files: Array) -> dict[str, pa.Array]:
+        """Return the column with the entry of the index of each file, if there is an index."""
+        return {name: self.indexed.folders(files)} if len(self.indexed) else {}
 
 
 class _PassageTable:
     """A table for people: every passage, and where its first copy is."""
 
-    def __init__(self, folder: str, names: list[str]) -> None:
-        self._folder, self._n_written = folder, 0
-        self._names = pa.array([path_text(name) for name in names], pa.large_string())
+    def __init__(self, folder: str, names: _Names) -> None:
+        self._folder, self._n_written, self._names = folder, 0, names
         os.makedirs(folder, exist_ok=True)
 
     def add(self, gone: Removed, facts: dict[str, Array], kept: dict[str, Array], bounds: Array, back: Array) -> None:
@@ -163,27 +196,30 @@ class _PassageTable:
                     "id": position_ids(file, offset),
                     "start_byte": pa.array(gone.start[some]),
                     "end_byte": pa.array(gone.end[some]),
-                    "kept_id": position_ids(kept_file, kept_offset),
+                    "kept_id": self._names.indexed.ids(kept_file, kept_offset),
                     "kept_start_byte": pa.array(gone.kept_start[some]),
                     "n_occurrences": pa.array(gone.count[some]),
-                    "path": self._names.take(pa.array(file)).dictionary_encode(),
-                    "kept_path": self._names.take(pa.array(kept_file)).dictionary_encode(),
+                    "path": self._names.of(file),
+                    "kept_path": self._names.of(kept_file),
+                    **self._names.entries("kept_entry", kept_file),
                 }
             )
             write_table(os.path.join(self._folder, f"part-{self._n_written:05d}.parquet"), table)
             self._n_written += 1
 
 
-def write_removal(step: CompareWindows, run: SolverRun, folders: StepFolders, ranges: list[int]) -> Summary:
+def write_removal(step: CompareWindows, run: SolverRun, folders: StepFolders, groups: PassageGroups) -> Summary:
     """Write the table of what goes, and the passages that occur most often; return the summary."""
-    folder, paths = run.path("removal"), run.paths()
+    folder, paths, ranges = run.path("removal"), run.paths(), groups.ranges
+    names = _Names(paths, IndexedDocuments(run.task.index_pins, len(paths)))
     if resolve(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)
     sources = [SpanFiles(path, ranges, fresh=False) for path in (folders.decided, folders.compared)]
     table, most = PositionTable(folder, COLUMNS), _Most()
-    passages = _PassageTable(run.task.duplicates, paths)
+    passages = _PassageTable(run.task.duplicates, names)
     gone_of = np.zeros(len(paths), np.int64)
     n_passages = n_edited = n_bytes = largest = 0
+    of_index = np.zeros(2, np.int64)  # passages with their first copy there, and their bytes
     progress = run.progress("repeated passages")
     for r in range(len(ranges) - 1):
         gone = removed((source.read(r) for source in sources), step.keep_first)
@@ -212,12 +248,19 @@ def write_removal(step: CompareWindows, run: SolverRun, folders: StepFolders, ra
             n_passages += len(gone.doc)
             n_edited += len(docs)
             n_bytes += int(sizes.sum())
+            is_indexed = gone.kept < groups.n_indexed
+            of_index += int(is_indexed.sum()), int(sizes[is_indexed].sum())
             largest = max(largest, int(gone.count.max()))
         progress((r + 1) / (len(ranges) - 1))
     table.close()
-    most.write(folders, run.task.duplicates, paths)
+    most.write(folders, run.task.duplicates, names)
+    compared: Summary = {}
+    if groups.n_indexed:
+        n, n_of_indexed = of_index.tolist()
+        compared = {"n_indexed": groups.n_indexed, "n_passages_of_indexed": n, "n_duplicates_of_indexed": n_of_indexed}
     return {
-        **_input_counts(folders, len(paths)),
+        **compared,
+        **_input_counts(folders, len(paths), groups.n_indexed),
         "n_duplicates": n_bytes,
         "duplicate_text_bytes": n_bytes,
         "n_passages": n_passages,
@@ -227,17 +270,17 @@ def write_removal(step: CompareWindows, run: SolverRun, folders: StepFolders, ra
     }
 
 
-def _input_counts(folders: StepFolders, n_files: int) -> Summary:
-    """Count documents and bytes of text."""
+def _input_counts(folders: StepFolders, n_files: int, first: int) -> Summary:
+    """Count documents and bytes of text; `first`: the number of the first document of the input."""
     length, file = (open_npy(resolve(os.path.join(folders.documents, f"{name}.npy"))) for name in ("length", "file"))
     bytes_of = np.zeros(n_files, np.int64)
     n_without_text = 0
-    for begin in range(0, len(length), _STEP):
+    for begin in range(first, len(length), _STEP):
         sizes = length.read(begin, begin + _STEP)
         n_without_text += int(np.count_nonzero(sizes < 0))
         bytes_of += np.bincount(file.read(begin, begin + _STEP), np.maximum(sizes, 0), n_files).astype(np.int64)
     return {
-        "n_documents": len(length),
+        "n_documents": len(length) - first,
         "n_without_text": n_without_text,
         "n_text_bytes": int(bytes_of.sum()),
         "documents_by_file": bytes_of.tolist(),

@@ -7,10 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis.dedup.index.index import read_index
 from tamis.dedup.kinds import SUBSTRINGS, DedupKind
+from tamis.dedup.nemo_compat.finding import index_options
 from tamis.dedup.options import InOneCall, WriterFactory, absolute
 from tamis.dedup.planning import make_passage_plan
-from tamis.dedup.substrings.stages import EDGES, KEEP, KEYS_VERSION, CutPassages, WindowSelections, parse_remove
+from tamis.dedup.substrings.normalization import NORMALIZATION_VERSION
+from tamis.dedup.substrings.stages import (
+    EDGES,
+    KEEP,
+    KEYS_VERSION,
+    CutPassages,
+    KeptTexts,
+    WindowSelections,
+    parse_remove,
+)
 from tamis.errors import UsageError, check_choice
 from tamis.memory.budget import find_budget
 from tamis.sizes import check_integer, parse_fraction
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
     from tamis.dedup.passes import Passes
     from tamis.dedup.planning import DedupPlan
     from tamis.formats.input_files.listing import FileList
+    from tamis.stages.base import ProcessingStage
 
 
 @dataclass
@@ -37,6 +49,8 @@ class SubstringDeduplicationWorkflow(InOneCall):
     "words" or "lines". A document of which fewer than `min_left_chars` characters are left is dropped. `cut_field`: a
     field with what was cut, as [start, end, ...] in bytes of the text as it was. `max_source_loss`: stop before
     anything is removed when a folder (or file, if there is one folder) would lose more than this share of its text.
+    `index_path`: keep an index of the texts that stay in this folder. `against`: an index that earlier runs kept; the
+    same passages go as if its texts were the first of the input. `append`: add the texts that stay to it.
     """
 
     output_path: str
@@ -56,6 +70,9 @@ class SubstringDeduplicationWorkflow(InOneCall):
     perform_removal: bool = True
     output_filetype: str | None = None
     max_source_loss: float | str = 0.95
+    index_path: str | None = None
+    against: str | None = None
+    append: bool = False
 
     def __post_init__(self) -> None:
         self.output_path = absolute(self.output_path, "output_path")
@@ -72,9 +89,13 @@ class SubstringDeduplicationWorkflow(InOneCall):
             raise UsageError(f"{title}: cut_field goes with remove='span'; {self.remove!r} cuts nothing")
         self._keys()
         self._input()
+        self._index_options()
 
     def _keys(self) -> WindowSelections:
         return WindowSelections(self.text_field, self.min_bytes, self.normalize_text)
+
+    def _index_options(self) -> dict[str, Any]:
+        return index_options(self.who, self.index_path, self.against, self.append)
 
     def _writer(self) -> WriterFactory | None:
         return super()._writer() if parse_remove(self.who, self.remove)[0] else None
@@ -92,7 +113,12 @@ class SubstringDeduplicationWorkflow(InOneCall):
 
     def plan_of(self, files: FileList, budget_bytes: int, work: str, with_all_bands: bool = False) -> DedupPlan:
         """Estimate what a run over these files would take. `with_all_bands` has no effect: there are no bands."""
-        return make_passage_plan(files, self.min_bytes, budget_bytes, work)
+        against, index = (self._index_options()[name] for name in ("against", "index"))
+        entries = []
+        if against is not None:
+            contents = read_index(against)
+            entries = [(contents.data(e), e.n_bytes) for e in contents.entries if not e.is_of(self.output_path)]
+        return make_passage_plan(files, self.min_bytes, budget_bytes, work, entries, adds_to_index=index is not None)
 
     def passes(self) -> Passes:
         from tamis.dedup.passes import Passes
@@ -113,6 +139,13 @@ class SubstringDeduplicationWorkflow(InOneCall):
             "cut_field": self.cut_field,
             "perform_removal": self.perform_removal,
         }
+        index = self._index_options()
+        identity |= {k: v for k, v in index.items() if v is not None}
+        how = {
+            "min_bytes": self.min_bytes,
+            "normalize_text": self.normalize_text,
+            "normalization_version": NORMALIZATION_VERSION,
+        }
         return Passes(
             SUBSTRINGS.title,
             self._input().reader,
@@ -127,7 +160,15 @@ class SubstringDeduplicationWorkflow(InOneCall):
             remove=self.removal,
             procedure=SubstringComparison(),
             plan=self.plan_of,
+            index_parameters=how,
+            kept=self.kept,
+            **index,
         )
+
+    def kept(self, table: str, paths: str) -> list[ProcessingStage[Any, Any]]:
+        """Return the stages whose records an index gets: what is left of each text, all of it if nothing is removed."""
+        cut = [self.removal(table, paths)] if parse_remove(self.who, self.remove)[0] else []
+        return [*cut, KeptTexts(self.text_field, self.normalize_text)]
 
     def removal(self, table: str, paths: str, name: str = "cut_passages") -> CutPassages:
         """Return the stage that removes what a table lists. `paths`: JSON with the input files by number."""

@@ -40,14 +40,22 @@ def _section(path: Path, facts: Facts) -> str:
 
 
 def _row(entry: dict[str, Any], facts: Facts) -> list[str]:
-    path, offset, start = str(entry.get("path", "")), int(number(entry.get("offset"))), int(number(entry.get("start")))
+    path, offset, start = _place(entry)
     place = f"{path}:{offset}"
+    is_indexed = bool(entry.get("entry"))
     cells = [f"{int(number(entry.get('n_occurrences'))):,}", f"{int(number(entry.get('n_bytes'))):,}"]
     return [
         *cells,
-        f"<code>{text(place, 200)}</code>, byte {start:,}",
-        text(_beginning(path, offset, start, facts), 200),
+        f"<code>{text(place, 200)}</code>, byte {start:,}{' (in the index)' if is_indexed else ''}",
+        # Of a text in an index, what was kept has other offsets than the file, if that still exists.
+        text(_beginning(*_place(entry, "copy_" if is_indexed else ""), facts), 200),
     ]
+
+
+def _place(entry: dict[str, Any], prefix: str = "") -> tuple[str, int, int]:
+    """Return path, offset of the document and start in its text."""
+    path = entry.get(f"{prefix}path", "")
+    return str(path), int(number(entry.get(f"{prefix}offset"))), int(number(entry.get(f"{prefix}start")))
 
 
 def _beginning(path: str, offset: int, start: int, facts: Facts) -> str:
