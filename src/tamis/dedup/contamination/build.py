@@ -42,7 +42,7 @@ from tamis.sizes import format_size
 Array = NDArray[Any]
 N_PARTS = 256
 _BATCH_BYTES = 4_000_000  # of items, scanned together
-_WAITING = 500_000  # n-grams before they are written to their parts
+_WAITING = 1 << 20  # n-grams before they are written to their parts
 _PART_SHIFT = np.uint64(56)
 _ENTRY = np.dtype([("hash", "<u8"), ("posting", "<i8")])
 _BATCH = 1 << 16
@@ -62,7 +62,7 @@ def build(folder: str, task: BuildTask) -> None:
         facts.append(items.add_set(i, one))
         say((i + 1) / len(task.sets))
     items.close()
-    n_entries, n_ngrams, bits = _write_table(folder, spilled, items.n_entries, task)
+    n_entries, n_ngrams, bits = _write_table(folder, items.parts(), items.n_entries)
     _write_filter(folder, n_ngrams, task)
     spilled.remove()
     with files.replacing(os.path.join(folder, "folding.npz")) as file:
@@ -153,16 +153,24 @@ class _ItemFiles:
             self._flush()
 
     def _flush(self) -> None:
+        for p, entries in enumerate(self._by_part()):
+            if len(entries):
+                self._spilled.add(p, entries)
+
+    def _by_part(self) -> list[Array]:
+        """Return the waiting n-grams of each part; none wait any more."""
         entries = np.concatenate([np.empty(0, _ENTRY), *self._waiting])
         self._waiting, self._n_waiting = [], 0
-        part = (entries["hash"] >> _PART_SHIFT).astype(np.int64)
-        order = np.argsort(part, kind="stable")
+        part = (entries["hash"] >> _PART_SHIFT).astype(np.uint8)
         ends = np.cumsum(np.bincount(part, minlength=N_PARTS))
-        for p in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-            self._spilled.add(p, entries[order[ends[p - 1] if p else 0 : ends[p]]])
+        return np.split(entries[np.argsort(part, kind="stable")], ends[:-1])
+
+    def parts(self) -> Iterator[Array]:
+        """Yield the n-grams of each part: those that were written, and those that still wait."""
+        for p, entries in enumerate(self._by_part()):
+            yield np.concatenate([self._spilled.read(p, _ENTRY), entries])
 
     def close(self) -> None:
-        self._flush()
         self._starts.append(np.array([self._size], np.int64))
         for file in (self._items, self._starts, self._texts, self._unchecked):
             file.close()
@@ -183,7 +191,7 @@ def _batches(one: EvaluationSet, path: str) -> Iterator[tuple[list[int], list[by
         yield rows, texts
 
 
-def _write_table(folder: str, spilled: Spilled, n_entries: int, task: BuildTask) -> tuple[int, int, int]:
+def _write_table(folder: str, parts: Iterator[Array], n_entries: int) -> tuple[int, int, int]:
     """Sort the parts one after the other; return the entries, the different n-grams and the bits of the directory."""
     if n_entries >= 1 << 32:
         raise UsageError(f"evaluation sets of {n_entries:,} n-grams; at most {1 << 32:,} can be indexed")
@@ -195,8 +203,7 @@ def _write_table(folder: str, spilled: Spilled, n_entries: int, task: BuildTask)
         NpyWriter(os.path.join(folder, "hashes.npy"), "<u8") as hashes,
         NpyWriter(os.path.join(folder, "postings.npy"), "<i8") as postings,
     ):
-        for p in range(N_PARTS):
-            entries = spilled.read(p, _ENTRY)
+        for p, entries in enumerate(parts):
             order = np.lexsort((entries["posting"], entries["hash"]))
             mine, place = np.ascontiguousarray(entries["hash"][order]), entries["posting"][order]
             hashes.append(mine)

@@ -29,6 +29,7 @@ from tamis.formats.compression.streams import StreamReader, StreamWriter
 from tamis.formats.schema import run_schema
 from tamis.formats.table_block import row_bytes, row_hashes
 from tamis.kernels.records import hash128
+from tamis.memory.release import reusing_large_blocks
 from tamis.stores.urls import is_bucket
 
 _READ_BYTES = 1 << 20
@@ -56,14 +57,9 @@ def regroup(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) ->
         return [replace(about, rows=work.n_rows, n_bytes=n_bytes, content=work.content, data_bytes=work.data_bytes)]
     parts = OutputParts(work.cuts, about, spec)
     try:
-        for path in paths:
-            if spec.format in registry.LINES:
-                for chunk in line_chunks(path):
-                    parts.add_lines(chunk)
-            else:
-                rows = registry.load_table_format(spec.format)
-                for _, table in rows.iter_rows(path, 0, rows.describe(path).n_rows):
-                    parts.add_rows(table)
+        with reusing_large_blocks():
+            for path in paths:
+                _add_records(path, parts, spec)
     except BaseException:
         parts.abort()
         raise
@@ -72,6 +68,16 @@ def regroup(paths: Sequence[str], work: Regroup, base: str, spec: OutputSpec) ->
     if (sum(f.rows for f in staged), f"{content:032x}") != (work.n_rows, work.content):
         raise InputChanged(f"{' and '.join(paths[:2])} are not as this run committed them")
     return staged
+
+
+def _add_records(path: str, parts: OutputParts, spec: OutputSpec) -> None:
+    if spec.format in registry.LINES:
+        for chunk in line_chunks(path):
+            parts.add_lines(chunk)
+    else:
+        rows = registry.load_table_format(spec.format)
+        for _, table in rows.iter_rows(path, 0, rows.describe(path).n_rows):
+            parts.add_rows(table)
 
 
 class OutputParts:

@@ -8,7 +8,7 @@ A word weighs WEIGHT_OF_WORD. In scripts without spaces each character is a toke
 Yi characters weigh half a word, those of Thai, Lao, Khmer, Burmese, Tibetan and their neighbours a quarter.
 
 PAGE_OF[code point >> 8] is a page, ENTRIES[page * 256 + (code point & 255)] an entry: see the bits below. Built from
-the `unicodedata` of the running Python in 0.3 s, and stored with what was made by it, so that all passes of a run
+the `unicodedata` of the running Python in 0.1 s, and stored with what was made by it, so that all passes of a run
 agree whatever Python continues it.
 """
 
@@ -48,7 +48,8 @@ _QUARTERS = _ranges("e00-109f 1780-17ff 1950-19df 1a20-1aaf a9e0-a9ff aa60-aadf"
 # Blocks whose characters fold to themselves or to nothing: their normal forms are not needed.
 _IDEOGRAPHS = _ranges("3400-4dbf 4e00-9fff 20000-3ffff")
 _LAST_ASKED = 0x20000
-_SKIPPED = frozenset(code for first, end in (*_INVISIBLE, *_MARKS) for code in range(first, end))
+_MARK_CODES = frozenset(code for first, end in _MARKS for code in range(first, end))
+_SKIPPED = _MARK_CODES | {code for first, end in _INVISIBLE for code in range(first, end)}
 
 
 class Folding(NamedTuple):
@@ -76,6 +77,15 @@ def _size(code: int) -> int:
     return HALF if _within(code, _HALVES) else QUARTER if _within(code, _QUARTERS) else WORD
 
 
+def _sizes() -> NDArray[np.int64]:
+    """Return `_size` of all code points that are asked for."""
+    sizes = np.full(_LAST_ASKED, WORD)
+    for size, ranges in ((QUARTER, _QUARTERS), (HALF, _HALVES)):
+        for first, end in ranges:
+            sizes[first:end] = size
+    return sizes
+
+
 def letters_of(c: str) -> tuple[str, int]:
     """Return the letters that a character folds to and their size; no letters for a separator.
 
@@ -83,7 +93,7 @@ def letters_of(c: str) -> tuple[str, int]:
     (('e', 0), ('fi', 0), ('', 0), ('漢', 1))
     """
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", c).casefold())
-    kept = [d for d in plain if _is_letter(d) and not _within(ord(d), _MARKS)][:MOST_LETTERS]
+    kept = [d for d in plain if ord(d) not in _MARK_CODES and _is_letter(d)][:MOST_LETTERS]
     return "".join(kept), _size(ord(kept[0])) if kept else WORD
 
 
@@ -112,17 +122,23 @@ def tokens_of(text: str) -> Iterator[tuple[str, int]]:
 @lru_cache(maxsize=1)
 def folding() -> Folding:
     """Return the tables of the running Python."""
-    entries = np.zeros(0x110000, np.uint32)
+    entries, sizes = np.zeros(0x110000, np.uint32), _sizes()
     several: list[int] = []
-    for code in range(_LAST_ASKED):
-        if _within(code, _IDEOGRAPHS) or 0xD800 <= code < 0xF900:
+    for first in range(0, _LAST_ASKED, 256):
+        if 0xD800 <= first < 0xF900 or _within(first, _IDEOGRAPHS):
             continue
-        kept, size = letters_of(chr(code))
-        if len(kept) == 1:
-            entries[code] = ord(kept) | LETTER << KIND_SHIFT | size << SIZE_SHIFT
-        elif kept:
-            entries[code] = len(several) | SEVERAL << KIND_SHIFT | size << SIZE_SHIFT | len(kept) << N_SHIFT
-            several += map(ord, kept)
+        page = "".join(map(chr, range(first, first + 256)))
+        if unicodedata.normalize("NFKD", page) == page == page.casefold():  # each folds to itself or to nothing
+            codes = np.array([ord(c) for c in filter(_is_letter, page)], np.int64)
+            entries[codes] = codes | LETTER << KIND_SHIFT | sizes[codes] << SIZE_SHIFT
+            continue
+        for c in page:
+            kept, size = letters_of(c) if _is_letter(c) or unicodedata.decomposition(c) else ("", WORD)
+            if len(kept) == 1:
+                entries[ord(c)] = ord(kept) | LETTER << KIND_SHIFT | size << SIZE_SHIFT
+            elif kept:
+                entries[ord(c)] = len(several) | SEVERAL << KIND_SHIFT | size << SIZE_SHIFT | len(kept) << N_SHIFT
+                several += map(ord, kept)
     for first, end in _IDEOGRAPHS:
         codes = np.flatnonzero([chr(code).isalnum() for code in range(first, end)]) + first
         entries[codes] = codes | LETTER << KIND_SHIFT | HALF << SIZE_SHIFT
@@ -131,8 +147,10 @@ def folding() -> Folding:
         if len(kept) == 1:
             entries[code] = ord(kept) | LETTER << KIND_SHIFT | HALF << SIZE_SHIFT
     entries[list(_SKIPPED)] = IGNORED << KIND_SHIFT
-    pages, numbers = np.unique(entries.reshape(-1, 256), axis=0, return_inverse=True)
-    return Folding(numbers.reshape(-1).astype(np.uint16), pages.reshape(-1), np.array(several or [0], np.uint32))
+    numbers: dict[bytes, int] = {}
+    pages = [numbers.setdefault(page.tobytes(), len(numbers)) for page in entries.reshape(-1, 256)]
+    letters = np.array(several or [0], np.uint32)
+    return Folding(np.array(pages, np.uint16), np.frombuffer(b"".join(numbers), np.uint32), letters)
 
 
 def stored(tables: Folding) -> dict[str, Any]:
