@@ -18,46 +18,7 @@ from tamis.stages.text.html import extract as html_extract
 from tamis.stages.text.io import DocumentReader, JsonlWriter
 from tests.support.command import tamis
 from tests.support.loopback import serve
-from tests.support.warc_files import members, record, response
-
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "that",
-    "it",
-    "is",
-    "was",
-    "for",
-    "on",
-    "are",
-    "as",
-    "with",
-    "his",
-    "they",
-    "at",
-    "be",
-    "this",
-    "from",
-    "have",
-    "or",
-    "by",
-    "one",
-    "had",
-    "not",
-    "but",
-]
-
-
-def text(rng: random.Random, n_sentences: int = 12) -> str:
-    names = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ler", "mont", "ric", "san", "ton")]
-    sentences = []
-    for _ in range(n_sentences):
-        words = [rng.choice(WORDS if rng.random() < 0.5 else names) for _ in range(rng.randint(9, 16))]
-        sentences.append(" ".join(words).capitalize() + ".")
-    return " ".join(sentences)
+from tests.support.warc_files import members, prose, record, response
 
 
 def crawl(folder: Path, n: int = 40) -> Path:
@@ -66,7 +27,7 @@ def crawl(folder: Path, n: int = 40) -> Path:
     folder.mkdir()
     records, last = [], ""
     for i in range(n):
-        body = last if i % 4 == 3 else "too short" if i % 5 == 0 else text(rng)
+        body = last if i % 4 == 3 else "too short" if i % 5 == 0 else prose(rng)
         last = body
         html = f"<html><body><nav><a href='/{i}'>Menu {i}</a></nav><main><article><p>{body}</p></article></main></body>"
         records.append(record(i, response(html.encode())))

@@ -41,7 +41,7 @@ def skipped(block: bytes) -> dict[str, int]:
     decoded = read(b"".join(members(record(1, block))))
     assert not rows(decoded)
     assert not decoded.bad
-    return decoded.skipped
+    return {reason: len(found) for reason, found in decoded.skipped.items()}
 
 
 def test_the_fields_of_a_response() -> None:
@@ -81,7 +81,7 @@ def test_conversions_and_resources_are_documents_and_others_are_counted_by_kind(
     assert [r["warc_id"] for r in rows(decoded)] == [f"{i:032d}" for i in (3, 5, 6)]
     assert rows(decoded)[1]["content"] == "Text in UTF-8: \u4e2d"
     assert [r["status"] for r in rows(decoded)] == [200, None, None]
-    assert decoded.skipped == {
+    assert {reason: len(found) for reason, found in decoded.skipped.items()} == {
         "warcinfo records": 1,
         "request records": 1,
         "metadata records": 1,

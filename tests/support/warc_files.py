@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import random
 
 SENTENCE = (
     "The tower on the hill was built in the year in which the river changed its course, and it has been used by the "
     "people of "
     "the valley as a place from which they could see who was coming and what the weather would be in the days to come."
 )
+
+
+_WORDS = "the of and to in that it is was for on are as with his they at be this from have or by one had not but"
+
+
+def prose(rng: random.Random, n_sentences: int = 12) -> str:
+    """Make up sentences that filters take for English."""
+    names = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ler", "mont", "ric", "san", "ton")]
+    sentences = []
+    for _ in range(n_sentences):
+        words = [rng.choice(_WORDS.split() if rng.random() < 0.5 else names) for _ in range(rng.randint(9, 16))]
+        sentences.append(" ".join(words).capitalize() + ".")
+    return " ".join(sentences)
 
 
 def page(number: int) -> bytes:

@@ -16,6 +16,7 @@ from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.skipped import ends_in
+from tamis.formats.registry import record_name
 from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
@@ -242,8 +243,10 @@ class Curation:
     # -- what it will do ----------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Return the passes and the reasons for them; only the names of the input files are read."""
-        plain = all(ends_in(path, JSONL_SUFFIXES) for path in self.files().paths)
-        return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources))
+        paths = self.files().paths
+        plain = all(ends_in(path, JSONL_SUFFIXES) for path in paths)
+        has_records = any(record_name(path) for path in paths)
+        return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources), has_records)
 
     def sizes(self) -> CurationSizes:
         """Estimate the size of the plan from a small sample of the input."""

@@ -47,6 +47,7 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
                 adds=adds,
                 is_expensive=is_expensive(step),
                 keeps=step.traits.keeps_results,
+                replaces=step.replaced_field(),
             )
         )
     return facts

@@ -75,6 +75,7 @@ class Group:
                 lambda name: self._stages_before(run, name),
                 [WriteReplayTables(self.labels, judges)],
                 self._plan.is_as_read,
+                lambda name: run.hints_of(self._plan, name),
             ),
             choose=None if passes.choose is None else _band_choice(run, workflow),
         )

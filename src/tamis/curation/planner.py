@@ -28,7 +28,8 @@ class StepFacts:
     keys serve the exact one just before it. `compares_texts`: whether it looks at the texts of candidates. `reads`: the
     columns it reads (a deduplication: that of its texts), None if unknown; `adds`: those it adds. `is_expensive`: doing
     it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
-    itself, where making them again takes longer and the disk has room.
+    itself, where making them again takes longer and the disk has room. `replaces`: a field that later passes do not
+    need then.
     """
 
     name: str
@@ -39,6 +40,7 @@ class StepFacts:
     adds: frozenset[str] = frozenset()
     is_expensive: bool = False
     keeps: bool = False
+    replaces: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,17 @@ class PlannedPass:
 
 @dataclass(frozen=True)
 class CurationPlan:
-    """The groups of a curation, the steps of its last pass (`last`, by number), and all passes in words."""
+    """The groups of a curation, the steps of its last pass (`last`, by number), and all passes in words.
+
+    `text_keeper`: the number of a step whose results are kept together with the other fields of records, so that later
+    passes need not read files of records again.
+    """
 
     groups: tuple[DecisionGroup, ...]
     last: tuple[int, ...]
     passes: tuple[PlannedPass, ...] = ()
     remarks: tuple[str, ...] = ()
+    text_keeper: int | None = None
 
     @property
     def n_reads(self) -> int:
@@ -98,6 +105,7 @@ class _PassList:
     """The passes of a curation while they are planned, and the steps that they have done (`done`, by number)."""
 
     steps: Sequence[StepFacts]
+    keeper: int | None = None  # CurationPlan.text_keeper
     passes: list[PlannedPass] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
 
@@ -109,7 +117,7 @@ class _PassList:
         again = self.repeated()
         remembered = self._names(i for i in self.done if i not in again)
         self.passes.append(
-            PlannedPass(name, "the input", self._names(runs), remembered, self._names(again), writes, holds, why)
+            PlannedPass(name, self._reads(), self._names(runs), remembered, self._names(again), writes, holds, why)
         )
 
     def add_group(self, group: DecisionGroup, plain_texts: bool) -> None:
@@ -134,7 +142,12 @@ class _PassList:
         if KINDS[dedup.kind].collects_texts:
             writes = "what surrounds candidates in their texts"
             why = f"{dedup.name} compares the texts of candidates, which are known now"
-        self.passes.append(PlannedPass(f"texts for {dedup.name}", "the input", redoes=makers, writes=writes, why=why))
+        texts = PlannedPass(f"texts for {dedup.name}", self._reads(), redoes=makers, writes=writes, why=why)
+        self.passes.append(texts)
+
+    def _reads(self) -> str:
+        is_kept = self.keeper in self.done
+        return f"what {self.steps[self.keeper].name} kept" if self.keeper is not None and is_kept else "the input"
 
     def repeated(self) -> list[int]:
         """Return the steps that every later pass does again."""
@@ -144,18 +157,22 @@ class _PassList:
         return tuple(self.steps[i].name for i in numbers)
 
 
-def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sources: bool = False) -> CurationPlan:
+def make_plan(
+    steps: Sequence[StepFacts], plain_texts: bool = True, counts_sources: bool = False, has_records: bool = False
+) -> CurationPlan:
     """Return the passes that these steps take.
 
     `plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its position.
-    `counts_sources`: a source has max_documents.
+    `counts_sources`: a source has max_documents. `has_records`: there are files of records (WARC), which can only be
+    read from their beginning.
 
     >>> plan = make_plan([StepFacts("gopher", DROPS), StepFacts("one", "exact"), StepFacts("two", "fuzzy", joins=True)])
     >>> plan.n_reads, plan.groups[0].decides
     (2, (1, 2))
     """
     groups, last = _grouped(steps)
-    planned = _PassList(steps)
+    keeper = _text_keeper(steps, groups) if has_records else None
+    planned = _PassList(steps, keeper)
     for group in groups:
         planned.add_group(group, plain_texts)
     if counts_sources:
@@ -165,9 +182,10 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
     why = "the only pass: no step compares documents"
     if planned.done:
         why = "documents that stay are read again, not kept on the disk"
+        why = why if keeper is None else "documents that stay are written in the order of the input"
     planned.add("write", last, "the output", "", why)
     remarks = tuple(remark for i in planned.repeated() for remark in _remarks(steps[i], planned.passes))
-    return CurationPlan(groups, last, tuple(planned.passes), remarks)
+    return CurationPlan(groups, last, tuple(planned.passes), remarks, keeper)
 
 
 def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[DecisionGroup, ...], tuple[int, ...]]:
@@ -191,6 +209,15 @@ def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[DecisionGroup, ...], tup
             groups.append(DecisionGroup(tuple(before), (i,), _text_makers(steps, i)))
         before = []
     return tuple(groups), tuple(before)
+
+
+def _text_keeper(steps: Sequence[StepFacts], groups: Sequence[DecisionGroup]) -> int | None:
+    """Return the step before a decision that replaces a field which no other step needs in a later pass."""
+    for i in (i for group in groups for i in group.before if steps[i].keeps and steps[i].replaces is not None):
+        earlier = [step for step in steps[:i] if step.kind != DROPS]
+        if all(step.reads is not None and steps[i].replaces not in step.reads for step in earlier):
+            return i
+    return None
 
 
 def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:

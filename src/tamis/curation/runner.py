@@ -23,6 +23,7 @@ from tamis.curation.expected import CurationExpectation, RunTotals
 from tamis.curation.group import Group
 from tamis.curation.mixing import Draw, SourceMix
 from tamis.curation.output import drop_card, finish_output, forget_output, stored_bytes, tidy_output
+from tamis.curation.planner import DecisionGroup
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationFacts, CurationResult
 from tamis.curation.state import ChoiceTask, CurationRecord, ScoresTask
@@ -253,6 +254,8 @@ class CurationRun:
                 folder = os.path.join(self.work_path, f"kept-{i}")
                 files.own_folder(folder, _FRESH)
                 step.keep_between_passes(folder)
+        if self.plan.text_keeper is not None:
+            files.own_folder(self._records_folder, _FRESH)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
@@ -319,6 +322,20 @@ class CurationRun:
         """Return a fresh reader whose verdicts record the positions of records, for later passes."""
         return with_hints(self.curation.source(), ReadHints(keep_hashes=True))
 
+    def hints_of(self, group: DecisionGroup, name: str) -> ReadHints:
+        """Return how a pass of a group reads: its verdicts record the positions of records, for later passes."""
+        runs_maker = name == "keys-0" and self.plan.text_keeper in group.before
+        folder = None if self.plan.text_keeper is None else self._records_folder
+        return ReadHints(
+            keep_hashes=True,
+            keep_records_in=folder if runs_maker else None,
+            kept_records=None if runs_maker else folder,
+        )
+
+    @property
+    def _records_folder(self) -> str:
+        return os.path.join(self.work_path, "kept-records")
+
     def _execute_checked(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
         if more.get("shard") is not None:  # the only pass
             return self.runner.execute(pipeline, label, **more)
@@ -331,7 +348,10 @@ class CurationRun:
             indexes = (group.workflow.known_records() for group in self.groups)
             index = next((folder for folder in indexes if folder is not None), None)
             all_valid = self.groups[0].workflow.is_clean()
-            source = with_hints(source, ReadHints(all_valid=all_valid, record_index=index))
+            # Rejected documents are written as they were read, with all of their fields.
+            has_all = self.plan.text_keeper is None or self.settings.of_passes.get("keep_rejected")
+            kept = None if has_all else self._records_folder
+            source = with_hints(source, ReadHints(all_valid=all_valid, record_index=index, kept_records=kept))
         last = [self.curation.steps[i] for i in self.plan.last]
         if (mix := self.curation.mix()) is not None:
             if any(mix.most):

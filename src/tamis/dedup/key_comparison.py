@@ -254,6 +254,8 @@ def run_key_pass(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any]
 def key_pipeline(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any], output: str) -> Pipeline:
     """Return the pipeline of a pass that writes records."""
     passes = workflow.passes
-    before = passes.step.before(name) if passes.step is not None else passes.before
-    stages: list[Any] = [workflow.input.reader(), *before, stage, RecordWriter(output)]
+    source, before = workflow.input.reader(), passes.before
+    if passes.step is not None:
+        source, before = with_hints(source, passes.step.hints(name)), passes.step.before(name)
+    stages: list[Any] = [source, *before, stage, RecordWriter(output)]
     return Pipeline(f"{passes.name}: {name}", stages=stages)

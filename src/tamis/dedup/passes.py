@@ -11,7 +11,7 @@ from tamis.engine.schema import AlertCounts, LeakReport
 from tamis.forecast.prediction import Prediction
 from tamis.pipeline.pass_progress import describe_cost
 from tamis.stages.base import ProcessingStage
-from tamis.stages.io import Writer
+from tamis.stages.io import ReadHints, Writer
 
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
@@ -88,13 +88,14 @@ class CurationStep:
     `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of
     the pass (keys-0 runs the steps before it; later passes replay what these did). `first_steps`: steps of the solver
     after the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read
-    from there.
+    from there. `hints`: how a pass reads, by its name.
     """
 
     output: str
     before: Callable[[str], list[ProcessingStage[Any, Any]]]
     first_steps: list[SolverStep] = field(default_factory=list)
     is_as_read: bool = True
+    hints: Callable[[str], ReadHints] = lambda _: ReadHints()
 
 
 @dataclass

@@ -24,6 +24,7 @@ class PieceKind(StrEnum):
     ROWS = "rows"  # a range of rows of a file
     BLOCK = "block"  # decoded bytes of a stream, in a scratch file that a feeder wrote
     ROW_BLOCK = "row_block"  # rows of a file, in a scratch file that a feeder wrote
+    KEPT = "kept"  # records of a file that an earlier pass kept
     FILES = "files"  # whole files, for a reader that a user wrote
     START = "start"  # nothing: for a source stage that a user wrote
 

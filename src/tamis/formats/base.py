@@ -167,7 +167,7 @@ class RecordScan(Protocol):
 class DecodedRecords:
     """Documents of frames: their columns, and of each its position and where its record is stored.
 
-    `bad`: frames without a document that go to quarantine, with their positions; `skipped`: the number of other
+    `bad`: frames without a document that go to quarantine, with their positions; `skipped`: positions of the other
     records that are no documents, by reason.
     """
 
@@ -175,7 +175,7 @@ class DecodedRecords:
     positions: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     bad: list[tuple[int, RecordFrame]] = field(default_factory=list)
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, list[int]] = field(default_factory=dict)
 
 
 class RecordFormat(Protocol):

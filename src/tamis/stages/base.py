@@ -179,6 +179,17 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         Called by a workflow of several passes on stages with `traits.keeps_results`.
         """
 
+    def replaced_field(self) -> str | None:
+        """Return the field that it takes away from documents and that later passes do not need, where it keeps results.
+
+        None, the default, if there is none.
+        """
+        return None
+
+    def take_kept_bytes(self) -> int | None:
+        """Return the bytes of the results that it stored since it was last asked; None if it did not store all."""
+        return None
+
     # -- columns ------------------------------------------------------------------------------------------------------
     def inputs(self) -> Any:
         """Return the required (task attributes, columns), or {TaskType: (attributes, columns)}."""

@@ -20,12 +20,16 @@ class ReadHints:
 
     `all_valid`: an earlier pass found every record of the same files to be valid. `record_index`: the folder in which
     an earlier pass listed the positions of records (formats/jsonl/record_index.py). `keep_hashes`: later passes need
-    the hashes of the records that this one drops, so verdicts contain them.
+    the hashes of the records that this one drops, so verdicts contain them. `keep_records_in`: the folder in which this
+    pass keeps records for later ones, and `kept_records`: the folder in which an earlier one did, without a field of
+    which a stage stored what it made (formats/scratch/kept_records.py).
     """
 
     all_valid: bool = False
     record_index: str | None = None
     keep_hashes: bool = False
+    keep_records_in: str | None = None
+    kept_records: str | None = None
 
 
 def with_hints(source: Source, hints: ReadHints) -> Source:

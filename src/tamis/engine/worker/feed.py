@@ -8,9 +8,9 @@ decoder needs, and continues only when the supervisor says so (queues are bounde
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -22,13 +22,14 @@ from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.bookmarks import Bookmarks
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, damaged_rows, write_quarantine
-from tamis.engine.worker.read import Contents, ReadOptions, open_input
+from tamis.engine.worker.read import Contents, ReadOptions, kept_spans, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
 from tamis.formats.base import MAX_BATCH_ROWS, RecordScan, RowsFault
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader
 from tamis.formats.record_frames import RecordFrame
 from tamis.formats.registry import record_format, table_format
+from tamis.formats.scratch.kept_records import KeptRecords, KeptSpan
 from tamis.memory.release import reusing_large_blocks
 from tamis.stores.opening import state_of_open
 
@@ -45,33 +46,33 @@ def feed(
     base: str,
     send: Send,
     wait: Wait,
-    columns: tuple[str, ...] | None = None,
+    options: ReadOptions,
 ) -> Done:
     """Hand out the blocks of a unit's ranges, one `send` each; returns the report on what is no block.
 
-    `prefix`: how the names of blocks begin, `base`: of files that are staged.
+    `prefix`: how the names of blocks begin, `base`: of files that are staged. `options`: how the job's reader reads.
     """
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
-        send(Block(replace(block, path=sent_to(config.block_url, block.path)), n_bytes, compressed))
+        if block.kind is not PieceKind.KEPT:
+            block = replace(block, path=sent_to(config.block_url, block.path))
+        send(Block(block, n_bytes, compressed))
         unit.block_bytes = wait() or unit.block_bytes
 
     contents = Contents()
     piece, quarantined_files = unit.pieces[0], []
-    file = open_input(piece, ReadOptions(config.max_record_bytes, 0, config.inputs), contents)
+    file = open_input(piece, options, contents)
     if file is not None:
         if piece.kind is PieceKind.ROWS:
             file.close()
-            _feed_rows(piece, unit, prefix, contents.bad, emit, columns)
+            _feed_rows(piece, unit, prefix, contents.bad, emit, options.columns)
         else:
             with file:
-                records = record_format(piece.path)
-                if records is not None:
-                    state = config.inputs.get(piece.path)
-                    marks = Bookmarks(os.path.dirname(config.plan_path), piece.path, state, config.max_record_bytes)
-                    position, offset = marks.before(unit.pieces[0].start)
-                    scan = records.scan(file, piece.path, config.max_record_bytes, offset)
-                    _feed_records(scan, position, marks, unit, prefix, contents, emit)
+                if record_format(piece.path) is not None:
+                    if spans := kept_spans(piece, options):
+                        _feed_kept(spans, unit, contents, emit)
+                    else:
+                        _feed_record_file(file, unit, prefix, config, options, contents, emit)
                     return _report(contents.bad, contents.covered, base)
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
                 blocks = StreamBlocks(stream, unit, config.max_record_bytes, prefix, contents, emit)
@@ -92,6 +93,52 @@ def _report(bad: list[QuarantinedInput], covered: list[Covered], base: str) -> D
     # A name of its own: the first block of the file may have something to quarantine too.
     files = [replace(f, extension=f"feed.{f.extension}", at=at) for f in files]
     return Done(n_records=len(bad), covered=covered, files=files, ledger=ledger)
+
+
+def _feed_record_file(
+    file: BinaryIO,
+    unit: Unit,
+    prefix: str,
+    config: WorkerConfig,
+    options: ReadOptions,
+    contents: Contents,
+    emit: Emit,
+) -> None:
+    piece = unit.pieces[0]
+    path, state = piece.path, config.inputs.get(piece.path)
+    marks = Bookmarks(os.path.dirname(config.plan_path), path, state, config.max_record_bytes)
+    position, offset = marks.before(piece.start)
+    records = record_format(path)
+    assert records is not None
+    scan = records.scan(file, path, config.max_record_bytes, offset)
+    _feed_records(scan, position, marks, unit, prefix, contents, emit)
+    if contents.covered and options.keep_records_in is not None:
+        KeptRecords(options.keep_records_in, path, state, config.max_record_bytes).end_at(contents.covered[-1][2])
+
+
+def _feed_kept(spans: Sequence[KeptSpan], unit: Unit, contents: Contents, emit: Emit) -> None:
+    """Hand out what an earlier pass kept of a file, in the ranges of the unit."""
+    piece = unit.pieces[0]
+
+    def hand_out(parts: list[KeptSpan]) -> None:
+        first, last = parts[0], parts[-1]
+        block = Piece(piece.file, PieceKind.KEPT, piece.path, first.start, last.end, first.start, piece.path)
+        emit(block, sum(part.n_bytes for part in parts), last.stored_end)
+
+    for start, end in [(p.start, p.end) for p in unit.pieces]:
+        waiting: list[KeptSpan] = []
+        for span in spans:
+            if span.end <= start or span.start >= end:
+                continue
+            part = span._replace(start=max(start, span.start), end=min(end, span.end))
+            if waiting and sum(each.n_bytes for each in waiting) + part.n_bytes > unit.block_bytes:
+                hand_out(waiting)
+                waiting = []
+            waiting.append(part)
+        if waiting:
+            hand_out(waiting)
+    if unit.pieces[-1].end == TO_END:
+        contents.covered.append((piece.file, spans[-1].end, spans[-1].end, True))
 
 
 def _feed_records(

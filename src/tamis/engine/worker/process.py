@@ -61,6 +61,7 @@ from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import QuarantinedInput, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
+from tamis.engine.worker.record_keeper import RecordKeeper
 from tamis.engine.worker.regroup import regroup
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sampling import SampleCollector, SamplePlan, describe_samples
@@ -157,7 +158,8 @@ class UnitRunner:
         """Do what the unit's mode says; files begin with `base`, blocks are named by `mark`."""
         if unit.mode is Mode.FEED:
             blocks = os.path.join(self.config.scratch, f"f{mark}")
-            return feed(unit, blocks, self.config, base, send, wait, self._columns())
+            options = replace(self._read_options(unit, send), block_bytes=0)
+            return feed(unit, blocks, self.config, base, send, wait, options)
         if unit.mode is Mode.QUARANTINE:
             return self._quarantine(unit, base)
         if unit.mode is Mode.REWRITE:
@@ -275,6 +277,8 @@ class UnitRunner:
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
+            if keeper is not None:
+                keeper.note_quarantined(batch)
             ledger.quarantined.add(batch.num_items, hash128.sum128(*batch.identity))
             quarantine.extend(_raw_entries(batch, unit, stage, reasons))
 
@@ -282,10 +286,13 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
+        keeper = self._record_keeper(unit)
         if unit.segment == 0:
-            tasks, contents = self._source(unit, ledger, quarantine, send)
+            tasks, contents = self._source(unit, ledger, quarantine, send, "" if keeper is None else keeper.field)
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        if keeper is not None:
+            keeper.begin(contents.kept, contents.batches)
         samples = self._sample_collector(contents)
         notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         tasks = self._as_read(tasks)
@@ -307,6 +314,8 @@ class UnitRunner:
             documents.clear()
         else:
             files = self._write(tasks, base, ledger, collector, samples)
+        if keeper is not None:
+            keeper.store(self.config.inputs, self.config.max_record_bytes)
         if samples is not None:
             samples.finish()
         if probe is not None:
@@ -327,8 +336,16 @@ class UnitRunner:
             first_bad=first_bad,
         )
 
+    def _record_keeper(self, unit: Unit) -> RecordKeeper | None:
+        """Return what keeps the records of a unit for later passes; None if they are not to be kept."""
+        folder = None if self.job.reader is None else self.job.reader.hints.keep_records_in
+        if folder is None or unit.segment > 0 or len(self.config.windows) > 1:
+            return None
+        part = self.job.segments[0]
+        return RecordKeeper(folder, self.job.stages[part.first : part.last])
+
     def _source(
-        self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send
+        self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send, keep_without: str = ""
     ) -> tuple[list[Task[Any]], Contents]:
         """Return the tasks of the first segment and what was read for them."""
         kind = unit.pieces[0].kind
@@ -338,7 +355,7 @@ class UnitRunner:
         if kind is PieceKind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
-        contents = self._read_documents(unit, ledger, quarantine, send)
+        contents = self._read_documents(unit, ledger, quarantine, send, keep_without)
         return list(contents.batches), contents
 
     def _sample_collector(self, contents: Contents) -> SampleCollector | None:
@@ -364,7 +381,7 @@ class UnitRunner:
         narrow(tasks)
         return tasks
 
-    def _read_options(self, unit: Unit, send: Send) -> ReadOptions:
+    def _read_options(self, unit: Unit, send: Send, keep_without: str = "") -> ReadOptions:
         """Return how the unit's pieces are read: as the reader says, within the limits of the worker."""
         hints = ReadHints() if self.job.reader is None else self.job.reader.hints
         if self._record_index is None and hints.record_index is not None:
@@ -376,13 +393,18 @@ class UnitRunner:
             self._columns(),
             hints.all_valid,
             self._record_index,
-            lambda n, cut, size: send(Read(n, cut, largest_record=size)),
+            hints.keep_records_in,
+            keep_without,
+            hints.kept_records,
+            on_large=lambda n, cut, size: send(Read(n, cut, largest_record=size)),
         )
 
-    def _read_documents(self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send) -> Contents:
+    def _read_documents(
+        self, unit: Unit, ledger: Ledger, quarantine: list[QuarantinedInput], send: Send, keep_without: str = ""
+    ) -> Contents:
         """Read the unit's pieces as the batches that the first stage gets."""
-        reader = self.job.reader
-        contents = read_pieces(unit.pieces, self.job.keys(), self._read_options(unit, send), describe=unit.describe)
+        reader, options = self.job.reader, self._read_options(unit, send, keep_without)
+        contents = read_pieces(unit.pieces, self.job.keys(), options, describe=unit.describe)
         contents.batches = [self._with_folder_values(batch, unit) for batch in contents.batches]
         self._check_fields(contents.batches)
         ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes

@@ -36,6 +36,7 @@ from tamis.formats.jsonl.record_index import RecordIndex, RecordSpans
 from tamis.formats.record_frames import FrameKind, RecordFrame, read_frames
 from tamis.formats.registry import line_format, record_format, table_format
 from tamis.formats.schema.run_schema import NO_FIELDS
+from tamis.formats.scratch.kept_records import KeptBlock, KeptRange, KeptRecords, KeptSpan
 from tamis.formats.table_block import TableBlock, row_bytes
 from tamis.formats.table_files import bad_text_rows
 from tamis.memory.release import reusing_large_blocks
@@ -61,6 +62,7 @@ class Contents:
     largest_record: int = 0
     covered: list[Covered] = field(default_factory=list)
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
+    kept: list[tuple[Piece, KeptRange]] = field(default_factory=list)  # to be kept for later passes
 
     @property
     def n_records(self) -> int:
@@ -83,6 +85,9 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None  # of files of rows: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
     record_index: RecordIndex | None = None  # positions of records, by an earlier pass
+    keep_records_in: str | None = None  # the folder in which records are kept for later passes,
+    keep_without: str = ""  # without this field; "": none are
+    kept_records: str | None = None  # the folder in which an earlier pass kept records
     # Reported of a large record before it is read, which may fail: how many records there are (-1: not known), where to
     # cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
@@ -409,14 +414,18 @@ def _decode_stream(
 
 # -- records ----------------------------------------------------------------------------------------------------------
 def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> None:
-    """Read whole files of records, or blocks of frames that a feeder wrote."""
+    """Read whole files of records, blocks of frames that a feeder wrote, or what an earlier pass kept."""
     tables: list[_TableRows] = []
+    kept: list[tuple[int, KeptRange]] = []
     positions: list[int] = []
     for piece in pieces:
         file = open_input(piece, limits, contents)
         if file is None:
             continue
         with file:
+            if spans := kept_spans(piece, limits):
+                kept += _kept_ranges(piece, spans, limits, contents)
+                continue
             try:
                 frames = _frames_of(file, piece, limits, contents)
             except OSError as exc:
@@ -430,15 +439,72 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         with reusing_large_blocks():
             decoded = records.decode(_consumed(frames), piece.input_path, limits.max_record_bytes)
         contents.bad += [bad_frame(piece, frame) for _, frame in decoded.bad]
-        for reason, n in decoded.skipped.items():
-            contents.skipped[reason] = contents.skipped.get(reason, 0) + n
+        _count_skipped(decoded.skipped, contents)
         assert decoded.table is not None
         numbers, offsets = np.array(decoded.positions, np.int64), np.array(decoded.offsets, np.int64)
         tables.append(_TableRows(piece.file, numbers, decoded.table, offsets))
+        if limits.keep_without:
+            _, start, end, _ = contents.covered[-1]
+            sizes = row_bytes(decoded.table)
+            index = decoded.table.schema.get_field_index(limits.keep_without)
+            lacking = decoded.table.remove_column(index).add_column(
+                index, limits.keep_without, pa.nulls(len(decoded.table), pa.large_string())
+            )
+            kept_range = KeptRange(start, end, lacking, numbers, offsets, sizes, decoded.bad, decoded.skipped)
+            contents.kept.append((piece, kept_range))
     if tables:
         _add_batch(tables, None, contents)
+    if kept:
+        _add_kept(kept, contents)
+        positions = np.concatenate([part.positions for _, part in kept]).tolist()
     if len(pieces) == 1 and len(positions) > 1:
         contents.cut = positions[len(positions) // 2]
+
+
+def kept_spans(piece: Piece, limits: ReadOptions) -> Sequence[KeptSpan]:
+    """Return what an earlier pass kept of the file of a piece: all of it, or nothing."""
+    if limits.kept_records is None or piece.kind is PieceKind.BLOCK:
+        return ()
+    path = piece.input_path
+    return KeptRecords(limits.kept_records, path, limits.expected.get(path), limits.max_record_bytes).spans()
+
+
+def _kept_ranges(
+    piece: Piece, spans: Sequence[KeptSpan], limits: ReadOptions, contents: Contents
+) -> list[tuple[int, KeptRange]]:
+    """Load what was kept of a piece; raise TooLarge for a file that is to be fed in blocks."""
+    size, end = sum(span.n_bytes for span in spans), spans[-1].end
+    if piece.kind is PieceKind.STREAM and limits.block_bytes and size > limits.block_bytes * 2:
+        raise TooLarge(StreamTooLarge(piece.file, size, spans[-1].stored_end))
+    wanted = [
+        span._replace(start=max(span.start, piece.start), end=min(span.end, piece.end))
+        for span in spans
+        if span.start < piece.end and span.end > piece.start
+    ]
+    ranges = [(piece.file, span.load()) for span in wanted]
+    contents.decoded_bytes += sum(span.n_bytes for span in wanted)
+    for _, part in ranges:
+        contents.bad += [bad_frame(piece, frame) for _, frame in part.bad]
+        _count_skipped(part.skipped, contents)
+    contents.covered.append((piece.file, piece.start, min(piece.end, end), piece.kind is PieceKind.STREAM))
+    return ranges
+
+
+def _add_kept(kept: list[tuple[int, KeptRange]], contents: Contents) -> None:
+    block = KeptBlock(part for _, part in kept)
+    if not block.n_rows:
+        return
+    assert block.record_bytes is not None
+    contents.stored_bytes += int(block.record_bytes.sum())
+    contents.largest_record = max(contents.largest_record, contents.decoded_bytes // block.n_rows)
+    files = np.concatenate([np.full(len(part.positions), file, np.int32) for file, part in kept])
+    block.places = (files, np.concatenate([part.positions for _, part in kept]))
+    contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+
+
+def _count_skipped(skipped: dict[str, list[int]], contents: Contents) -> None:
+    for reason, found in skipped.items():
+        contents.skipped[reason] = contents.skipped.get(reason, 0) + len(found)
 
 
 def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Contents) -> list[tuple[int, RecordFrame]]:

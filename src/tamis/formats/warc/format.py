@@ -149,7 +149,7 @@ def decode(frames: Iterable[tuple[int, RecordFrame]], path: str, max_record_byte
             decoded.bad.append((position, frame))
             continue
         if isinstance(outcome, str):
-            decoded.skipped[outcome] = decoded.skipped.get(outcome, 0) + 1
+            decoded.skipped.setdefault(outcome, []).append(position)
         elif isinstance(outcome, RecordFrame):
             decoded.bad.append((position, outcome))
         else:

@@ -81,6 +81,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
     columns_in = ("content_field",)
     columns_out = ("text_field",)
     _kept_in: str | None = field(default=None, init=False)
+    _kept_bytes: int | None = field(default=0, init=False)  # of texts; None: not all were stored
 
     def __post_init__(self) -> None:
         extract = extractor_of(self.extractor, self.extractor_options, self.name)
@@ -107,13 +108,22 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
     def keep_between_passes(self, folder: str) -> None:
         self._kept_in = folder
 
+    def replaced_field(self) -> str | None:
+        return None if self.keep_content or self.content_field == self.text_field else self.content_field
+
+    def take_kept_bytes(self) -> int | None:
+        n_bytes, self._kept_bytes = self._kept_bytes, 0
+        return n_bytes
+
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        pages = np.flatnonzero(batch.kinds(self.content_field) == TEXT)
+        cache = TextCache(self._kept_in) if self._kept_in is not None else None
+        known = cache.load(batch) if cache is not None else {}
+        pages = np.union1d(np.flatnonzero(batch.kinds(self.content_field) == TEXT), list(known)).astype(np.int64)
+        if len(pages) < batch.num_items and _is_kept(batch):
+            raise TamisError(f"{self.name}: texts that an earlier pass kept are gone; start over with fresh (--fresh)")
         if not len(pages):
             return batch
         outcome = _Outcome(batch.num_items)
-        cache = TextCache(self._kept_in) if self._kept_in is not None else None
-        known = cache.load(batch) if cache is not None else {}
         contents, types, urls = (batch.texts(f) for f in (self.content_field, self.type_field, self.url_field))
         began_s = time.process_time()
         with reusing_large_blocks(), CpuGuard(self._limits) as guard:
@@ -128,9 +138,10 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
         if isinstance(self._extract, BestOf):
             self._log_metrics({f"text of {name}": n for name, n in self._extract.take_kept().items()})
         if cache is not None:
-            cache.store(
-                batch, {i: v for i, v in outcome.values.items() if i not in known}, time.process_time() - began_s
-            )
+            new = {i: v for i, v in outcome.values.items() if i not in known}
+            n_bytes = cache.store(batch, new, time.process_time() - began_s)
+            is_all = n_bytes is not None and self._kept_bytes is not None
+            self._kept_bytes = (n_bytes or 0) + (self._kept_bytes or 0) if is_all else None
         self._note_bad(batch.serial[list(outcome.refused)], list(outcome.refused.values()))
         for rule in (NOT_HTML, NO_TEXT, NOT_PARSED):
             self._note_drops(batch.serial[outcome.dropped(rule)], rule, None, {})
@@ -195,6 +206,13 @@ class _Outcome:
         if before is not None:
             texts = [before[i].as_py() if i not in self.values else texts[i] for i in range(n)]
         return pa.array([t if isinstance(t, str) else None for t in texts], pa.large_string())
+
+
+def _is_kept(batch: DocumentBatch) -> bool:
+    """Return True for records that an earlier pass kept without their pages."""
+    from tamis.formats.scratch.kept_records import KeptBlock
+
+    return batch.lineage is not None and isinstance(batch.lineage.origin, KeptBlock)
 
 
 def _valid(text: str | None) -> str:

@@ -37,14 +37,19 @@ class TextCache:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def store(self, batch: DocumentBatch, outcomes: Mapping[int, Any], seconds: float) -> None:
-        """Store outcomes by their row in the batch, unless `seconds`, which they took, are too few for that."""
+    def store(self, batch: DocumentBatch, outcomes: Mapping[int, Any], seconds: float) -> int | None:
+        """Store outcomes by their row in the batch, unless `seconds`, which they took, are too few for that.
+
+        Returns the bytes of their texts; None if some are not stored.
+        """
         keys = _position_keys(batch)
         rows = sorted((i for i in outcomes if keys[i] >= 0), key=lambda i: int(keys[i]))
         texts = [outcomes[i] if isinstance(outcomes[i], str) else None for i in rows]
         n_bytes = sum(len(t) for t in texts if t is not None)
-        if not rows or not is_worth_storing(seconds, n_bytes, shutil.disk_usage(self.folder).free):
-            return
+        if not rows:
+            return None if outcomes else 0
+        if not is_worth_storing(seconds, n_bytes, shutil.disk_usage(self.folder).free):
+            return None
         rules = [None if isinstance(outcomes[i], str) else outcomes[i].rule for i in rows]
         table = pa.table(
             {
@@ -61,6 +66,7 @@ class TextCache:
             writer.write_table(table)
         name = f"{int(keys[rows[0]]):020d}-{int(keys[rows[-1]]):020d}-{os.path.basename(part).rpartition('-')[2]}.texts"
         files.finish(part, os.path.join(self.folder, name))
+        return n_bytes if len(rows) == len(outcomes) else None
 
     def load(self, batch: DocumentBatch) -> dict[int, Any]:
         """Return the outcome of each row that is stored."""
