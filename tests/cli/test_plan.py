@@ -40,6 +40,18 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_compressed_input_is_larger_though_the_last_run_read_none(place: Path, tmp_path: Path) -> None:
+    more = {"TAMIS_PROFILES": str(tmp_path / "profiles")}
+    for _ in range(2):
+        run = tamis(
+            "run", "copy", "--set", "input=in/a.jsonl", "--set", "output=one", "--fresh", "-q", cwd=place, **more
+        )
+        assert run.returncode == 0, run.stderr
+    done = tamis("plan", "copy", "--set", "input=in/b.jsonl.gz", "--set", "output=out", "--json", cwd=place, **more)
+    plan = json.loads(done.stdout)
+    assert plan["decoded_bytes"] > 1.5 * plan["input_bytes"]
+
+
 def test_a_plan(place: Path) -> None:
     done = tamis(
         "plan",

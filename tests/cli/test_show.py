@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tamis.cli.terminal.show import bar, print_json, print_lines, print_table, table_lines
+from tamis.cli.terminal.show import bar, print_folded, print_json, print_lines, print_table, table_lines
 from tamis.terminal import LiveLine, Screen, cells, is_terminal, printable, styled
 
 
@@ -25,6 +25,23 @@ def test_control_characters_and_markup_are_text(capsys: pytest.CaptureFixture[st
 def test_long_lines_are_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
     print_lines(["x" * 500])
     assert capsys.readouterr().out == "x" * 500 + "\n"
+
+
+def test_figures_are_folded_between_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["output       about 10.6 MB in /a/folder; 64.6 GB free", "", "from one earlier run of this pipeline"]
+    print_folded(lines)
+    assert capsys.readouterr().out.splitlines() == lines  # a file or a pipe
+    monkeypatch.setattr("tamis.cli.terminal.show.is_terminal", lambda stream: True)
+    monkeypatch.setattr("tamis.cli.terminal.show.width_of", lambda stream: 34)
+    print_folded(lines)
+    assert capsys.readouterr().out.splitlines() == [
+        "output       about 10.6 MB in",
+        "             /a/folder; 64.6 GB",
+        "             free",
+        "",
+        "from one earlier run of this",
+        "pipeline",
+    ]
 
 
 def test_json_of_odd_text_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:

@@ -326,3 +326,14 @@ def test_a_card_folds_rules_that_dropped_nothing_and_stays_one_page_with_hostile
     assert fences == ["```text", "```", "```python", "```", "```json", "```", "```sh", "```"]
     (bar,) = [line for line in card.splitlines() if line.startswith("written")]
     assert bar.count("█") == 24
+    assert "without quarantine" not in card
+    ledger.quarantined.add(10, 1)
+    ledger.records.add(10, 1)
+    card = make_card("name", ledger, rules, [Split("train", "part-*", 60, 1000)], None, provenance=provenance)
+    chart = [line.split()[:-1] for line in card.partition("left by each step:")[2].partition("## Use")[0].splitlines()]
+    assert [words for words in chart if words] == [
+        ["read", "110"],
+        ["without", "quarantine", "100"],
+        ["quality", "60"],
+        ["written", "60"],
+    ]

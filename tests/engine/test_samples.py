@@ -18,11 +18,14 @@ from tamis.engine.samples import (
     CompleteTo,
     DocumentSample,
     Excerpt,
+    RoleSelection,
     SampleOutcome,
     SampleSelection,
     decode_sample,
     describe,
+    describe_file,
     encode_sample,
+    orders_of,
     read_samples,
     rule_roles,
     select,
@@ -63,7 +66,7 @@ def test_three_of_a_rule_and_the_three_nearest_to_its_limit() -> None:
 def test_a_selection_within_the_limits_of_an_earlier_one_loses_nothing() -> None:
     """Parts of the work look only at documents within the limits of what was chosen before."""
     first, second = some(4000, 1), some(4000, 2)
-    limits = select(first).limits()
+    limits = select(first).chosen.limits()
     within = [
         s
         for s in second
@@ -142,7 +145,7 @@ def test_a_store_continues_where_a_killed_run_left_it(tmp_path: Path) -> None:
     again.merge([str(tmp_path / "u1"), str(tmp_path / "u2")])  # the partition of u1 is done again
     again.close()
     with open(tmp_path / FILE, "rb") as file:
-        assert list(read_samples(file)) == select(documents).samples()
+        assert select(read_samples(file)).samples() == select(documents).samples()
 
 
 def test_a_store_whose_disk_is_full_is_no_error(tmp_path: Path) -> None:
@@ -176,27 +179,36 @@ def test_a_store_hands_out_records_and_takes_their_descriptions(tmp_path: Path) 
     store = SampleStore(str(tmp_path))
     store.merge([str(tmp_path / "u0")])
     store = SampleStore(str(tmp_path))  # killed, and resumed
-    assert store.write_records(str(tmp_path / "records"))
-    with open(tmp_path / "records", "rb") as file:
-        records = [s for s in read_samples(file) if isinstance(s, DocumentSample)]
-    assert len(records) == 80
-    assert all(s.record for s in records)
-    (tmp_path / "described").write_bytes(b"".join(encode_sample(describe(s)) for s in records[:50]))
-    store.settle([str(tmp_path / "described")])
-    with open(tmp_path / FILE, "rb") as file:
-        final = select(read_samples(file))
-    assert [s.excerpt and s.excerpt.text for s in final.of_role("dropped")] == [f"text {k}" for k in range(1, 81)]
-    assert not store.write_records(str(tmp_path / "records"))
+    assert store.write_chosen(str(tmp_path / "chosen"))
+    with open(tmp_path / "chosen", "rb") as file:
+        chosen = [s for s in read_samples(file) if isinstance(s, DocumentSample)]
+    assert len(chosen) == 199
+    with open(tmp_path / "chosen", "rb") as source, open(tmp_path / "described", "wb") as target:
+        describe_file(source, target, lambda sample, text: [(0, 4)])
+    for path in (str(tmp_path / "described"), None):  # without a worker there are no marks
+        store = SampleStore(str(tmp_path))
+        store.settle(str(tmp_path / "chosen"), path)
+        with open(tmp_path / FILE, "rb") as file:
+            final = select(read_samples(file))
+        shown = final.of_role("dropped")
+        assert [s.excerpt and s.excerpt.text for s in shown] == [f"text {k}" for k in range(1, 81)]
+        assert {len(s.excerpt.marks) for s in shown if s.excerpt} == {1 if path else 0}
+        assert sum(s.has_text for s in final.samples()) == 80
+        assert not store.write_chosen(str(tmp_path / "chosen again"))
+        store.close()
+        with open(tmp_path / FILE, "rb") as file:
+            assert select(read_samples(file)).samples() == final.samples()
 
 
 def test_a_part_with_many_small_documents_leaves_the_sample_fair() -> None:
     """A part that chose up to some key only takes all documents of other parts beyond it out of the sample."""
-    part = SampleSelection(share=0.01)
-    for key in range(100):
-        part.add(DocumentSample(key, SampleOutcome.KEPT, 1))
+    part, samples = RoleSelection(share=0.01), [DocumentSample(key, SampleOutcome.KEPT, 1) for key in range(100)]
+    for sample in samples:
+        part.add(sample.key, orders_of(sample.key, sample.outcome, has_text=False))
     assert part.complete_to == CompleteTo(size_of_role("all", 0.01) - 1)
     others = [DocumentSample(1000 + key, SampleOutcome.KEPT, 2) for key in range(300)]
     assert part.complete_to is not None
-    chosen = select([*others, part.complete_to, *part.samples()])
-    assert chosen.samples() == part.samples()
-    assert chosen.limits().keys["all"] == part.complete_to.key
+    in_part = [sample for sample in samples if sample.key in part.members()]
+    chosen = select([*others, part.complete_to, *in_part])
+    assert chosen.samples() == in_part
+    assert chosen.chosen.limits().keys["all"] == part.complete_to.key

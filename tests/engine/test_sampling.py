@@ -80,11 +80,11 @@ def test_what_is_chosen_and_what_is_stored_of_it(selection: SampleSelection) -> 
     assert len(selection.of_role("all")) == 400
     assert len(selection.of_role(SampleOutcome.KEPT)) == len(selection.of_role(SampleOutcome.DROPPED)) == 80
     (short, lines, numbers) = sorted(
-        selection.rules,
+        selection.chosen.rules,
         key=lambda r: ("word_count", "repeated_lines").index(r[1]) if r[1] in ("word_count", "repeated_lines") else 9,
     )
     assert [short[1], lines[1], numbers[1]] == ["word_count", "repeated_lines", "numbers_ratio"]
-    for stage, rule in selection.rules:
+    for stage, rule in selection.chosen.rules:
         any_of_rule, near = (selection.of_role(role) for role in rule_roles(stage, rule))
         assert len(any_of_rule) == len(near) == 3
         assert all(s.value and s.threshold and s.excerpt and s.id for s in (*any_of_rule, *near))

@@ -6,6 +6,8 @@ import heapq
 from dataclasses import replace
 from typing import Any, get_args
 
+import pytest
+
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import (
     Done,
@@ -493,6 +495,33 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), ReplaceFiles) == ReplaceFiles(
         a.unit.id, ["part-1.parquet"], [made]
     )
+
+
+def test_samples_are_described_by_a_worker_that_lives() -> None:
+    s = supervisor((PieceKind.BYTES, 500))
+    a = begin(s)
+    commit = only(supervise.done(s, a.worker, a.fence, report(decoded_bytes=500), 1.0), CommitPartition)
+    supervise.committed(s, commit.partition, commit.covered, 0, 2.0)
+    assert s.finished
+    s.describe_samples("samples.jsonl")
+    assert not s.finished
+    again = only(supervise.tick(s, 3.0), AssignUnit)
+    assert (again.worker, again.unit.rewrite) == (a.worker, Rewrite(samples="samples.jsonl"))
+    supervise.done(s, again.worker, again.fence, Done(files=[StagedFile("u2.samples", FileKind.SAMPLES)]), 4.0)
+    assert (s.finished, s.described) == (True, "u2.samples")
+
+
+@pytest.mark.parametrize("how", ["failed", "died"])
+def test_a_run_ends_well_though_describing_its_samples_fails(how: str) -> None:
+    s = supervisor()
+    s.describe_samples("samples.jsonl")
+    a = begin(s)
+    if how == "failed":
+        supervise.failed(s, a.worker, a.fence, Failure(FailureKind.MEMORY, "MemoryError"), 1.0)
+    else:
+        supervise.died(s, a.worker, "SIGKILL", 9, 1.0)
+    assert (s.finished, s.described, s.status.stopping) == (True, None, "")
+    assert s.status.infeasible == []
 
 
 def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:

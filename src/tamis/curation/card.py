@@ -138,9 +138,14 @@ def _introduction(ledger: Any, metrics: Mapping[str, float], provenance: Provena
 
 
 def _chart(ledger: Any) -> list[str]:
-    """Return a bar for the documents that each stage left, as text that every viewer shows."""
-    steps = [("read", ledger.records.n)]
-    left = ledger.records.n
+    """Return a bar for the documents that each stage left, as text that every viewer shows.
+
+    Those in quarantine are left out after reading: most of them are records that cannot be read.
+    """
+    steps, left = [("read", ledger.records.n)], ledger.records.n
+    if ledger.quarantined.n:
+        left -= ledger.quarantined.n
+        steps.append(("without quarantine", left))
     for book in ledger.stages:
         if n := sum(t.n for t in book.dropped.values()):
             left -= n

@@ -14,7 +14,8 @@ idempotent: a partition that is done again adds nothing.
 
 Nothing is computed of documents that others may yet displace: of those with a text, the record is stored as it is, a
 line after that of the sample. What is shown of it is found at the end of the run, for the few that are left: with what
-its rule counted by a worker (engine/worker/sampling.py), without by `describe`.
+its rule counted by a worker (engine/worker/sampling.py), without by `describe`. Until then lines are copied, and
+read for the roles that their documents may have (`read_lines`).
 
 A small part of the input chooses fewer documents than the whole run shows, as few of the final ones can be in it. A
 part whose documents are far smaller than all others may then have too few in `all`. It says up to which key it has
@@ -25,27 +26,32 @@ Only plain Python here: the supervisor reads and joins samples, and has no numpy
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tamis.engine import wire
 from tamis.engine.schema import ID_FIELD
 
 FILE = "samples.jsonl"
 MAX_FILE_BYTES = 32 << 20
-MAX_LINE_BYTES = 1 << 17
-MAX_RECORD_BYTES = MAX_LINE_BYTES - 1  # of a record that is stored as it is
+_MAX_LINE_BYTES = 1 << 17
+MAX_RECORD_BYTES = _MAX_LINE_BYTES - 1  # of a record that is stored as it is
 EXCERPT_CHARS = 1500
 MAX_MARKS = 40
 _BEFORE_MARK = 200  # characters of an excerpt before the first mark
 _ALL = "all"
 _N_RULE, _N_NEAR = 3, 3
 _N_OF_ROLE = {_ALL: 400, "kept": 80, "changed": 40, "dropped": 80}
+MAX_REMEMBERED = 4 * sum(
+    _N_OF_ROLE.values()
+)  # samples in memory, before those that are not chosen any more are removed
 _MAX_ROLES = 500  # rules that name their values may be any number
 _MAX_NAME = 200
 _Order = tuple[float, int]
@@ -73,7 +79,7 @@ class DocumentSample:
 
     `value` and `threshold`: as in verdicts; `distance`: of the value from the limit. `before`: the text as it was read,
     of changed documents. `groups`: what it belongs to (source, language, domain), where its fields say so. `record`: a
-    line of JSON with the text in `text_field`, until the excerpt is made of it; b"": it is in the file of samples.
+    line of JSON with the text in `text_field`, until the excerpt is made of it, and the groups if `groups_in_record`.
     """
 
     key: int
@@ -92,6 +98,7 @@ class DocumentSample:
     groups: dict[str, str] = field(default_factory=dict)
     record: bytes | None = None
     text_field: str = ""
+    groups_in_record: bool = False
 
     @property
     def has_text(self) -> bool:
@@ -140,15 +147,14 @@ class SampleLimits:
     share: float = 1.0
 
 
-class SampleSelection:
-    """The samples chosen so far. `add` in any order, any number of times: the result is the same.
+class RoleSelection:
+    """The documents chosen so far for each role, by key.
 
-    `share`: of the input that they are of.
+    `add` in any order, any number of times: the result is the same. `share`: of the input that they are of.
     """
 
     def __init__(self, share: float = 1.0) -> None:
         self._roles: dict[str, list[_Order]] = {}
-        self._samples: dict[int, DocumentSample] = {}
         self._share = share
         self._sizes: dict[str, int] = {}
         self._complete_to: int | None = None
@@ -174,11 +180,11 @@ class SampleSelection:
         keys = [key for key in (self._complete_to, last[1] if last is not None else None) if key is not None]
         return CompleteTo(min(keys)) if keys else None
 
-    def add(self, sample: DocumentSample) -> bool:
-        """Consider a document; return True if it was chosen for a role that it did not have."""
+    def add(self, key: int, orders: Iterable[tuple[str, _Order]]) -> bool:
+        """Consider a document for its roles; return True if it was chosen for one that it did not have."""
         is_chosen = False
-        for role, order in _orders(sample):
-            if role == _ALL and self._complete_to is not None and sample.key > self._complete_to:
+        for role, order in orders:
+            if role == _ALL and self._complete_to is not None and key > self._complete_to:
                 continue
             chosen = self._roles.get(role)
             if chosen is None:
@@ -192,30 +198,16 @@ class SampleSelection:
                 chosen.insert(position, order)
                 del chosen[size:]
                 is_chosen = True
-        if is_chosen:
-            known = self._samples.get(sample.key)
-            if known is None or not known.has_text:
-                self._samples[sample.key] = sample
-            if len(self._samples) > 4 * sum(_N_OF_ROLE.values()):
-                self._samples = {s.key: s for s in self.samples()}
         return is_chosen
 
-    def samples(self) -> list[DocumentSample]:
-        """Return the chosen documents by key, those chosen for `all` only without texts."""
-        with_text = {key for role, chosen in self._roles.items() if role != _ALL for _, key in chosen}
-        without = {key for _, key in self._roles.get(_ALL, ())} - with_text
-        texts = [self._samples[key] for key in with_text]
-        plain = [_without_text(self._samples[key]) for key in without]
-        return sorted([*texts, *plain], key=lambda s: s.key)
+    def members(self) -> dict[int, bool]:
+        """Return the keys of the chosen documents in order; False for those chosen for `all` only."""
+        shown = {key for role, chosen in self._roles.items() if role != _ALL for _, key in chosen}
+        return {key: key in shown for key in sorted(shown.union(key for _, key in self._roles.get(_ALL, ())))}
 
-    def replace(self, sample: DocumentSample) -> None:
-        """Take another description of a document that was considered before."""
-        if sample.key in self._samples:
-            self._samples[sample.key] = sample
-
-    def of_role(self, role: str) -> list[DocumentSample]:
-        """Return the documents chosen for a role, the first one first."""
-        return [self._samples[key] for _, key in self._roles.get(role, ())]
+    def keys_of(self, role: str) -> list[int]:
+        """Return the keys of the documents chosen for a role, the first one first."""
+        return [key for _, key in self._roles.get(role, ())]
 
     @property
     def rules(self) -> list[tuple[str, str]]:
@@ -237,23 +229,61 @@ class SampleSelection:
         return SampleLimits(keys, {role: distance for role, (distance, _) in full.items() if role.startswith("near\n")})
 
 
+class SampleSelection:
+    """The samples chosen so far, as what is stored of them; `chosen` says for which roles."""
+
+    def __init__(self) -> None:
+        self.chosen = RoleSelection()
+        self._samples: dict[int, DocumentSample] = {}
+
+    def add(self, sample: DocumentSample) -> bool:
+        """Consider a document; return True if it was chosen for a role that it did not have."""
+        about = sample.stage, sample.rule, sample.distance
+        is_chosen = self.chosen.add(sample.key, orders_of(sample.key, sample.outcome, sample.has_text, *about))
+        if is_chosen:
+            known = self._samples.get(sample.key)
+            if known is None or not known.has_text:
+                self._samples[sample.key] = sample
+            if len(self._samples) > MAX_REMEMBERED:
+                self._samples = {s.key: s for s in self.samples()}
+        return is_chosen
+
+    def samples(self) -> list[DocumentSample]:
+        """Return the chosen documents by key, those chosen for `all` only without texts."""
+        shown = self.chosen.members()
+        return [
+            self._samples[key] if is_shown else _without_text(self._samples[key]) for key, is_shown in shown.items()
+        ]
+
+    def replace(self, sample: DocumentSample) -> None:
+        """Take another description of a document that was considered before."""
+        if sample.key in self._samples:
+            self._samples[sample.key] = sample
+
+    def of_role(self, role: str) -> list[DocumentSample]:
+        """Return the documents chosen for a role, the first one first."""
+        return [self._samples[key] for key in self.chosen.keys_of(role)]
+
+
 def _without_text(sample: DocumentSample) -> DocumentSample:
-    if not sample.has_text and not sample.id:
+    """Return a sample without its text; one whose record is still needed for its groups keeps it until then."""
+    if sample.groups_in_record or not (sample.has_text or sample.id):
         return sample
     return replace(sample, id="", excerpt=None, before=None, record=None, text_field="")
 
 
-def _orders(sample: DocumentSample) -> Iterator[tuple[str, _Order]]:
-    """Yield the roles that a document may have, with its order in each."""
-    yield _ALL, (0.0, sample.key)
-    if not sample.has_text:
-        return
-    yield sample.outcome, (0.0, sample.key)
-    if sample.outcome is SampleOutcome.DROPPED:
-        rule, near = sample.rule_roles
-        yield rule, (0.0, sample.key)
-        if sample.distance is not None:
-            yield near, (sample.distance, sample.key)
+def orders_of(
+    key: int, outcome: str, has_text: bool, stage: str = "", rule: str = "", distance: float | None = None
+) -> list[tuple[str, _Order]]:
+    """Return the roles that a document may have, with its order in each."""
+    order = 0.0, key
+    if not has_text:
+        return [(_ALL, order)]
+    if outcome != SampleOutcome.DROPPED:
+        return [(_ALL, order), (outcome, order)]
+    any_of_rule, near = rule_roles(stage, rule)
+    orders = [(_ALL, order), (outcome, order), (any_of_rule, order)]
+    return orders if distance is None else [*orders, (near, (distance, key))]
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------
@@ -285,7 +315,60 @@ def describe(
     text = values.get(sample.text_field)
     text = text if isinstance(text, str) else ""
     excerpt = excerpt_of(text, find_marks(text))
-    return replace(sample, record=None, text_field="", excerpt=excerpt, id=as_name(values.get(ID_FIELD)))
+    groups = groups_of_record(values) if sample.groups_in_record else sample.groups
+    return replace(
+        sample,
+        record=None,
+        text_field="",
+        groups_in_record=False,
+        excerpt=excerpt,
+        id=as_name(values.get(ID_FIELD)),
+        groups=groups,
+    )
+
+
+def describe_file(
+    source: IO[bytes], target: IO[bytes], find_marks: Callable[[DocumentSample, str], Sequence[tuple[int, int]]]
+) -> None:
+    """Write the samples of a file with excerpts instead of records, by key."""
+    selection = select(read_samples(source))
+    members = selection.chosen.members()
+    for sample in selection.samples():
+        if sample.record is not None and members[sample.key]:
+            selection.replace(describe(sample, functools.partial(find_marks, sample)))
+        elif sample.record is not None:  # for its groups alone
+            selection.replace(describe(sample))
+    target.write(encode_complete_to(selection.chosen.complete_to))
+    target.writelines(encode_sample(sample) for sample in selection.samples())
+
+
+_GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}
+GROUP_FIELDS = [name for names in _GROUPS.values() for name in names]
+
+
+def groups_of_record(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a document belongs to, by its fields.
+
+    >>> groups_of_record({"lang": "de", "url": "https://www.example.org/a", "source": None})
+    {'language': 'de', 'domain': 'example.org'}
+    """
+    groups = {}
+    for group, names in _GROUPS.items():
+        value = next((name for name in map(as_name, map(values.get, names)) if name), "")
+        if value := _domain(value) if group == "domain" else value:
+            groups[group] = value
+    return groups
+
+
+def _domain(url: str) -> str:
+    """Return the host of a URL.
+
+    >>> _domain("https://www.example.org:80/a?b"), _domain("no url")
+    ('example.org', '')
+    """
+    scheme, _, rest = url.partition("://")
+    host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0].partition("?")[0]
+    return host.lower().removeprefix("www.") if scheme and rest else ""
 
 
 def as_name(value: Any) -> str:
@@ -297,16 +380,26 @@ def as_name(value: Any) -> str:
 # -- the file -------------------------------------------------------------------------------------------------------
 def encode_sample(sample: DocumentSample) -> bytes:
     """Return a sample as one line, without the fields that are empty; its record is a second one."""
-    values: dict[str, Any] = {"key": sample.key, "outcome": sample.outcome}
-    for name in _PLAIN:
-        if (value := getattr(sample, name)) not in ("", None) and value != {}:
+    values: dict[str, Any] = {
+        "key": sample.key,
+        "outcome": sample.outcome,
+        "file": sample.file,
+        "offset": sample.offset,
+    }
+    for name in _OPTIONAL:
+        if value := getattr(sample, name):
             values[name] = value
+    if sample.distance is not None:
+        values["distance"] = sample.distance
     for name in _EXCERPTS:
         if (excerpt := getattr(sample, name)) is not None:
             values[name] = [excerpt.text, excerpt.start, excerpt.n_chars, excerpt.marks]
     if sample.record is None:
         return _as_line(values)
-    return b"".join([_as_line({**values, "text_field": sample.text_field}), sample.record, b"\n"])
+    values["text_field"] = sample.text_field
+    if sample.groups_in_record:
+        values["groups_in_record"] = True
+    return b"".join([_as_line(values), sample.record, b"\n"])
 
 
 def encode_complete_to(complete_to: CompleteTo | None) -> bytes:
@@ -314,8 +407,11 @@ def encode_complete_to(complete_to: CompleteTo | None) -> bytes:
     return b"" if complete_to is None else _as_line({"complete_to": complete_to.key})
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _as_line(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+    return _encode(values).encode() + b"\n"
 
 
 def decode_sample(line: bytes, record: bytes | None = None) -> DocumentSample:
@@ -343,7 +439,7 @@ def _as_sample(values: Mapping[str, Any], record: bytes | None) -> DocumentSampl
         is_right = {type(key), *map(type, numbers)} == {int} and {*map(type, texts)} == {str}
         is_right &= max(map(abs, (key, *numbers))) < 1 << 64
         is_right &= type(groups) is dict and {*map(type, groups.values())} <= {str}
-        is_right &= distance is None or (type(distance) in (int, float) and math.isfinite(distance))
+        is_right &= distance is None or _is_finite(distance)
         if not is_right:
             raise ValueError("a field of another type")
         excerpt, before = (_excerpt(values.get(name)) for name in _EXCERPTS)
@@ -368,11 +464,12 @@ def _as_sample(values: Mapping[str, Any], record: bytes | None) -> DocumentSampl
         groups,
         record,
         text_field if record is not None else "",
+        record is not None and values.get("groups_in_record") is True,
     )
 
 
 _TEXTS = ("id", "stage", "rule", "value", "threshold")
-_PLAIN = ("file", "offset", *_TEXTS, "n_bytes", "distance", "groups")
+_OPTIONAL = (*_TEXTS, "n_bytes", "groups")
 _EXCERPTS = ("excerpt", "before")
 
 
@@ -388,33 +485,70 @@ def _excerpt(values: Any) -> Excerpt | None:
     return Excerpt(text, max(start, 0), max(n_chars, len(text)), sorted(ranges))
 
 
+class SampleLine(NamedTuple):
+    """A sample of a file as far as the choice needs it, and where its lines are."""
+
+    key: int
+    orders: list[tuple[str, _Order]]
+    has_text: bool
+    has_record: bool
+    start: int
+    end: int
+
+
+def read_lines(data: bytes) -> Iterator[SampleLine | CompleteTo]:
+    """Yield what a file contains that can be chosen. What is no sample is left out, such as half a line at its end."""
+    for values, record, start, end in _entries(data):
+        key, complete_to = values.get("key"), values.get("complete_to")
+        outcome, distance = values.get("outcome"), values.get("distance")
+        stage, rule = values.get("stage", ""), values.get("rule", "")
+        if type(complete_to) is int:
+            yield CompleteTo(complete_to)
+            continue
+        if type(key) is not int or not 0 <= key < 1 << 64 or type(outcome) is not str or outcome not in _OUTCOMES:
+            continue
+        if not (type(stage) is type(rule) is str and (distance is None or _is_finite(distance))):
+            continue
+        has_text = record is not None or "excerpt" in values
+        orders = orders_of(key, outcome, has_text, stage[:_MAX_NAME], rule[:_MAX_NAME], distance)
+        yield SampleLine(key, orders, has_text, record is not None, start, end)
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+_OUTCOMES = frozenset(str(outcome) for outcome in SampleOutcome)
+
+
 def read_samples(file: IO[bytes]) -> Iterator[DocumentSample | CompleteTo]:
     """Yield the samples of a file, up to a size, with the records that they still have.
 
     Lines that are none, such as the last one of a killed run, are left out.
     """
-    for entry, _ in read_lines(file):
-        yield entry
+    for values, record, _, _ in _entries(file.read(MAX_FILE_BYTES)):
+        if type(key := values.get("complete_to")) is int:
+            yield CompleteTo(key)
+            continue
+        with contextlib.suppress(wire.Garbled):
+            yield _as_sample(values, record)
 
 
-def read_lines(file: IO[bytes]) -> Iterator[tuple[DocumentSample | CompleteTo, bytes]]:
-    """Yield the samples of a file like `read_samples`, each with its lines."""
-    end = file.tell() + MAX_FILE_BYTES
-    while file.tell() < end and (line := file.readline(MAX_LINE_BYTES)):
+def _entries(data: bytes) -> Iterator[tuple[Mapping[str, Any], bytes | None, int, int]]:
+    """Yield the values of each line with the record that follows it, if one does, and where both are."""
+    start = 0
+    while (end := data.find(b"\n", start) + 1) > 0:
+        first, start = start, end
         try:
-            values = _decoded(line)
-            record = None
-            if "text_field" in values:
-                record = file.readline(MAX_LINE_BYTES)
-                if not record.endswith(b"\n"):
-                    return
-                record = record[:-1]
-            if type(key := values.get("complete_to")) is int:
-                yield CompleteTo(key), line
-            else:
-                yield _as_sample(values, record), line if record is None else b"".join([line, record, b"\n"])
+            values = _decoded(data[first : min(end, first + _MAX_LINE_BYTES)])
         except wire.Garbled:
             continue
+        if "text_field" not in values:
+            yield values, None, first, end
+        elif (start := data.find(b"\n", end) + 1) > 0:
+            yield values, data[end : start - 1], first, start
+        else:
+            return
 
 
 def select(samples: Iterable[DocumentSample | CompleteTo]) -> SampleSelection:
@@ -422,7 +556,7 @@ def select(samples: Iterable[DocumentSample | CompleteTo]) -> SampleSelection:
     selection = SampleSelection()
     for sample in samples:
         if isinstance(sample, CompleteTo):
-            selection.narrow(sample)
+            selection.chosen.narrow(sample)
         else:
             selection.add(sample)
     return selection

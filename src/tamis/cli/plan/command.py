@@ -20,7 +20,7 @@ from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.cli.plan.machine import Dataset, PlannedMachine, parse_machine, this_machine
-from tamis.cli.terminal.show import print_json, print_lines
+from tamis.cli.terminal.show import print_folded, print_json
 from tamis.dedup.kinds import KINDS
 from tamis.errors import BudgetError, UsageError
 from tamis.sizes import parse_size
@@ -158,7 +158,7 @@ def _plan_stages(request: Request, probe_bytes: int, goal: _Goal) -> None:
     if goal.as_json:
         print_json(asdict(estimate))
     else:
-        print_lines(estimate.lines())
+        print_folded(estimate.lines())
     if not estimate.fits:
         raise CommandExit(BudgetError.exit_code)
 

@@ -12,7 +12,7 @@ from tamis.cli.parsing.arguments import CommandExit
 from tamis.cli.plan.machine import Dataset, PlannedMachine
 from tamis.cli.plan.show import budget_words, free_words, guide_line, range_words, sizes, times, too_small_line
 from tamis.cli.plan.smallest import SmallestBudget, smallest_of_dedup
-from tamis.cli.terminal.show import print_json, print_lines, print_table
+from tamis.cli.terminal.show import print_folded, print_json, print_table
 from tamis.dedup import planning
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.kinds import KINDS
@@ -96,7 +96,7 @@ def show(
         rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
     about = [f"from {experience.basis}; {range_words(ranges)}", guide_line(row.size, guide)]
-    print_lines(
+    print_folded(
         [*about, *skipped_lines(dedup_plan.skipped_files), *([] if fits else [too_small_line(smallest.n_bytes)])]
     )
     _end(fits)
@@ -130,7 +130,9 @@ def _rows(
     if plan.n_bands:
         rows.insert(4, ("bands per pass", _bands_words(plan)))
         shown = format_size(plan.original_formula_bytes)
-        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (NeMo Curator's GPU memory)"))
+        rows.append(
+            ("GPU memory there", f"{shown}, by NeMo Curator's 8 bytes x hashes x documents x bands per pass / bands")
+        )
     return rows
 
 

@@ -306,7 +306,7 @@ def _dataset(files: FileList, tried: Probe | None, past: Sequence[RunMeasurement
     if tried is not None:
         ratios = [tried.ratios.get(kind_of(path), 1.0) for path in files.paths]
         decoded = sum(size * ratio for size, ratio in zip(sizes, ratios, strict=True))
-    elif last is not None and last.input_bytes and any(kind not in _PLAIN for kind in kinds):
+    elif last is not None and last.decoded_bytes > last.input_bytes and any(kind not in _PLAIN for kind in kinds):
         decoded = stored * last.decoded_bytes / last.input_bytes
     else:
         decoded = shipped_table.decoded_bytes(files.paths, sizes)

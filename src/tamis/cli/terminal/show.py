@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -62,6 +63,30 @@ def print_table(
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines unchanged; a terminal wraps those that are too long for it."""
     _write(printable(line) for line in lines)
+
+
+def print_folded(lines: Iterable[str]) -> None:
+    """Print lines, which a terminal gets folded at their spaces. Not for lines with commands to be copied."""
+    width = width_of(sys.stdout) if is_terminal(sys.stdout) else None
+    printed = map(printable, lines)
+    _write(printed if width is None else (part for line in printed for part in fold_line(line, width)))
+
+
+def fold_line(line: str, width: int) -> list[str]:
+    """Fold a line; where it begins with a label and a gap, what follows stays to the right of both.
+
+    >>> fold_line("time     about 4.2 s (1.0 s to 5.0 s)", 30)
+    ['time     about 4.2 s (1.0 s', '         to 5.0 s)']
+    >>> fold_line("one two", 4)
+    ['one', 'two']
+    """
+    label = _LABELLED.match(line)
+    indent = label.end() if label is not None and label.end() < width // 2 else 0
+    first, *rest = fold_words(line[indent:], width - indent)
+    return [line[:indent] + first, *(" " * indent + part for part in rest)]
+
+
+_LABELLED = re.compile(r"\S+(?: \S+)* {2,}")
 
 
 def _write(lines: Iterable[str]) -> None:

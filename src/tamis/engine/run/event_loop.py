@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from tamis.engine import messages
 from tamis.engine.messages import Done, Failure
@@ -36,6 +36,18 @@ _MEASURE_S = 0.01  # events that follow each other faster are not worth a look a
 STOP_S = 10.0
 
 
+class LastWork(Protocol):
+    """Work for a worker that can only be known once everything else is committed."""
+
+    def begin(self, supervisor: Supervisor) -> bool:
+        """Hand the work to the supervisor; return False if there is none."""
+        ...
+
+    def end(self, supervisor: Supervisor) -> None:
+        """Take the result, of which there is none if the work failed."""
+        ...
+
+
 class EventLoop:
     """One supervisor and its workers, from the first event to the last."""
 
@@ -55,19 +67,25 @@ class EventLoop:
         self._discarder = Discarder()
         self._measured_at = -1.0
 
-    def run(self, on_tick: Callable[[], None]) -> None:
-        """Run until the supervisor has nothing left to do.
+    def run(self, on_tick: Callable[[], None], last_work: LastWork | None = None) -> None:
+        """Run until the supervisor has nothing left to do; then do the last work, while its workers live.
 
         KeyboardInterrupt passes through; the caller stops the run.
         """
         try:
-            self.act(self.supervisor.handle(Tick(), time.monotonic()))
-            while not self.supervisor.finished:
-                self.step()
-                on_tick()
+            self._finish(on_tick)
+            if last_work is not None and not self.supervisor.status.stopping and last_work.begin(self.supervisor):
+                self._finish(on_tick)
+                last_work.end(self.supervisor)
             self._dismiss()
         finally:
             self._discarder.close()
+
+    def _finish(self, on_tick: Callable[[], None]) -> None:
+        self.act(self.supervisor.handle(Tick(), time.monotonic()))
+        while not self.supervisor.finished:
+            self.step()
+            on_tick()
 
     def _dismiss(self) -> None:
         """Have the workers exit.

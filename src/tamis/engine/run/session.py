@@ -6,11 +6,10 @@ before (plan, budget) and after (verdict, manifest): see run.py.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tamis import files
@@ -19,7 +18,7 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.progress import Progress
 from tamis.engine.run import disk
 from tamis.engine.run.admission import Admission
-from tamis.engine.run.event_loop import EventLoop
+from tamis.engine.run.event_loop import EventLoop, LastWork
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
@@ -51,6 +50,32 @@ from tamis.sizes import format_size, parse_size
 
 
 @dataclass
+class DescribeSamples:
+    """The last work of a step: a worker makes excerpts of the samples, which without one show no evidence."""
+
+    store: SampleStore
+    staged: str
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.staged, "samples.jsonl")
+
+    def begin(self, supervisor: Supervisor) -> bool:
+        try:
+            has_records = self.store.write_chosen(self._path)
+        except OSError:  # a disk that is full costs samples, never a run
+            return False
+        if has_records:
+            supervisor.describe_samples(self._path)
+        return has_records
+
+    def end(self, supervisor: Supervisor) -> None:
+        self.store.settle(self._path, supervisor.described)
+        for path in filter(None, (self._path, supervisor.described)):
+            files.remove(path)
+
+
+@dataclass
 class WorkSession:
     """Drives the open workers of a run; `totals` adds up what they do."""
 
@@ -71,6 +96,7 @@ class WorkSession:
         """
         run_dir = self.context.dir
         samples = SampleStore(run_dir.path) if self.context.takes_samples else None
+        describe = DescribeSamples(samples, run_dir.staged) if samples is not None else None
         committer = Committer(
             run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote, samples
         )
@@ -82,7 +108,7 @@ class WorkSession:
                     break
                 supervisor = Supervisor(self.config, self.planner.cursor(past, number), self.predictors, number, orders)
                 with self.observation.step(number):
-                    self._drive(supervisor, committer, share)
+                    self._drive(supervisor, committer, share, describe)
                     self.observation.note_books(self.totals.ledger, supervisor.queue.ledger)
                 if number and self._gives_up(supervisor.status, share):
                     run_dir.retract(number)
@@ -92,11 +118,14 @@ class WorkSession:
                 self._check_stopped(supervisor.status, self.totals.ledger)
                 self.totals.share = share
             self._reconcile_schemas(committer)
-            self._finish_files(committer, self._cut_files(committer), samples)
+            if joins := self._cut_files(committer):
+                self._without_input("sizing", lambda s: s.rewrite(joins), committer)
         finally:
             committer.close()
 
-    def _drive(self, supervisor: Supervisor, committer: Committer, share: float) -> None:
+    def _drive(
+        self, supervisor: Supervisor, committer: Committer, share: float, last_work: LastWork | None = None
+    ) -> None:
         """Run a supervisor to its end; an interrupt stops it, with the commits that are under way."""
         monitor = self.observation.monitor
         loop = EventLoop(
@@ -115,7 +144,7 @@ class WorkSession:
 
         monitor.begin(supervisor)
         try:
-            loop.run(tick)
+            loop.run(tick, last_work)
         except KeyboardInterrupt:
             try:
                 self.progress({"phase": "interrupted"})
@@ -276,37 +305,12 @@ class WorkSession:
             )
         return staged
 
-    # -- the last work ------------------------------------------------------------------------------------------------
-    def _finish_files(self, committer: Committer, joins: Sequence[Rewrite], samples: SampleStore | None) -> None:
-        """Join output files, and have a worker make excerpts of the samples, which without one show no evidence."""
-        path = os.path.join(self.context.dir.staged, "records.jsonl")
-        has_records = False
-        with contextlib.suppress(OSError):
-            has_records = samples is not None and samples.write_records(path)
-
-        def prepare(supervisor: Supervisor) -> None:
-            supervisor.rewrite(joins)
-            if has_records:
-                supervisor.describe_samples(path)
-
-        described: list[str] = []
-        if joins or has_records:
-            phase = "sizing" if joins else "samples"
-            described = self._without_input(phase, prepare, committer, must_succeed=bool(joins)).described
-        if samples is not None and has_records:
-            samples.settle(described)
-            for each in (path, *described):
-                files.remove(each)
-
-    def _without_input(
-        self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer, must_succeed: bool = True
-    ) -> Supervisor:
+    def _without_input(self, phase: str, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
         """Drive a supervisor whose work is not in the input. `phase`: what is shown meanwhile."""
         empty = type(self.context.inputs.files)()
         supervisor = Supervisor(self.config, Cursor(empty, []), self.predictors)
         prepare(supervisor)
         with self.observation.phase(phase):
             self._drive(supervisor, committer, 1.0)
-        if must_succeed:
-            self._check_stopped(supervisor.status, Ledger())
+        self._check_stopped(supervisor.status, Ledger())
         return supervisor

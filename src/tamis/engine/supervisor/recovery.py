@@ -48,6 +48,8 @@ class Recovery:
 
     def recover(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """Decide about a unit that failed, and carry the decision out."""
+        if unit.rewrite is not None and unit.rewrite.samples:
+            return []  # for the report alone: the run does without
         is_fresh = worker.n_units == 0
         if report.kind is FailureKind.THREADS and is_fresh:
             report = replace(report, kind=FailureKind.MEMORY)

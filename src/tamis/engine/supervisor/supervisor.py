@@ -69,7 +69,7 @@ class Supervisor:
         """Create a supervisor. `orders` of alerts in an earlier sampling step stay in force."""
         self.config = config
         self.schema = ""  # of the whole output, once `join_schemas` is through
-        self.described: list[str] = []  # files with the samples of the run, once `describe_samples` is through
+        self.described: str | None = None  # the file with the samples of the run, once `describe_samples` is through
         self.status = RunState()
         orders = orders if orders is not None else AlertOrders()
         workers: dict[int, Worker] = {}
@@ -132,7 +132,8 @@ class Supervisor:
         self.queue.add_rewrite(Rewrite(schemas=schemas))
 
     def describe_samples(self, path: str) -> None:
-        """Have a worker make excerpts of the records in a file of samples."""
+        """Have a worker make excerpts of the records in a file of samples; without `described`, that failed."""
+        self.described = None
         self.queue.add_rewrite(Rewrite(samples=path))
 
     def rewrite(self, work: Sequence[Rewrite]) -> None:
@@ -377,7 +378,7 @@ class Supervisor:
             self.schema = report.schema
             return []
         if unit.rewrite.samples:
-            self.described = report.staged_paths
+            self.described = next(iter(report.staged_paths), None)
             return []
         return [self.queue.replace_files(unit, report)]
 

@@ -1,9 +1,10 @@
 """Choosing samples of the documents of one unit (engine/samples.py), and what is stored of each.
 
 Keys of all documents are computed at once (some nanoseconds each); a document is looked at only if it is within the
-limits, as few are once a run has seen some thousand documents. Of these the record is kept as it is, where it is a line
-that no stage changed; else a line is made of the field that is shown. Where a stage removes values that must not be
-stored, such as personal data, it also removes them from texts as they were before it.
+limits, as few are once a run has seen some thousand documents. Of those that are chosen when the unit is through, the
+record is stored as it is, where it is a line that no stage changed; else a line is made of the field that is shown.
+Where a stage removes values that must not be stored, such as personal data, it also removes them from texts as they
+were before it.
 
 `describe_samples` makes excerpts of what is left at the end of the run, around what its rule counted.
 """
@@ -12,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,19 +26,22 @@ from tamis import files
 from tamis.engine.job import Job
 from tamis.engine.messages import StagedFile
 from tamis.engine.samples import (
+    GROUP_FIELDS,
     MAX_RECORD_BYTES,
+    MAX_REMEMBERED,
     CompleteTo,
     DocumentSample,
     Excerpt,
+    RoleSelection,
     SampleLimits,
     SampleOutcome,
-    SampleSelection,
     as_name,
-    describe,
+    describe_file,
     encode_complete_to,
     encode_sample,
     excerpt_of,
-    read_samples,
+    groups_of_record,
+    orders_of,
     rule_roles,
     size_of_role,
 )
@@ -50,8 +53,6 @@ from tamis.stages.notes import DropNote
 from tamis.tasks import DocumentBatch, Lineage, Origin
 
 _SALT = 0x73616D706C6573  # keys of samples have nothing to do with those by which documents are chosen otherwise
-_GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}
-_FIELDS = [name for names in _GROUPS.values() for name in names]
 _MAX_READ = 50_000  # characters of a text that are looked at
 _MAX_SHOWN = 30_000  # characters of a text that are stored until its excerpt is made
 _SMALL_BYTES = 2_000  # of documents: a part of the input with smaller ones has a larger share of them than of bytes
@@ -92,16 +93,49 @@ def describe_samples(plan: SamplePlan, path: str, base: str) -> list[StagedFile]
     Return none if that cannot be done, as where the file is on another machine: a run does not depend on it.
     """
     try:
-        with open(path, "rb") as file, files.create(base + ".samples", files.OWN) as target:
-            for sample in read_samples(file):
-                if isinstance(sample, DocumentSample):
-                    target.write(encode_sample(describe(sample, functools.partial(plan.find_evidence, sample))))
+        with open(path, "rb") as source, files.create(base + ".samples", files.OWN) as target:
+            describe_file(source, target, plan.find_evidence)
     except Exception as exc:
         if not isinstance(exc, FileNotFoundError):
             _log.warning("the report shows samples without excerpts: making them failed", exc_info=True)
         files.remove(base + ".samples")
         return []
     return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
+
+
+@dataclass(frozen=True)
+class _About:
+    """Why a document was dropped; empty for others. `before`: the text as it was read, if it was changed."""
+
+    outcome: SampleOutcome
+    stage: str = ""
+    rule: str = ""
+    value: str = ""
+    threshold: str = ""
+    distance: float | None = None
+    before: Excerpt | None = None
+
+
+class _Document(NamedTuple):
+    """A document of a batch that may be chosen."""
+
+    key: int
+    row: int
+    about: _About
+    has_text: bool
+
+
+class _Line(NamedTuple):
+    """A document whose record is a line that shows it as it is. `groups`: None if they are those of the line."""
+
+    document: _Document
+    origin: Origin
+    row: int
+    groups: dict[str, str] | None
+
+    @property
+    def has_text(self) -> bool:
+        return self.document.has_text
 
 
 class SampleCollector:
@@ -111,15 +145,15 @@ class SampleCollector:
         """Create a collector. `n_documents` and `n_bytes`: what the unit has, 0 where that is not known."""
         density = max(1.0, n_documents * _SMALL_BYTES / n_bytes) if n_bytes else 1.0
         self._plan, self._limits = plan, limits
-        self._selection = SampleSelection(min(1.0, limits.share * density))
-        if n_documents > self._selection.size_of("all") < size_of_role("all"):
+        self._chosen = RoleSelection(min(1.0, limits.share * density))
+        if n_documents > self._chosen.size_of("all") < size_of_role("all"):
             # About so many documents have a smaller key: nothing is read of others.
-            self._selection.narrow(CompleteTo(int(_NO_LIMIT / n_documents * self._selection.size_of("all"))))
+            self._chosen.narrow(CompleteTo(int(_NO_LIMIT / n_documents * self._chosen.size_of("all"))))
         self._field = plan.text_field
         self._is_off = False
         self._keyed: tuple[tuple[Array, Array], Array] | None = None  # keys of the documents of a call, by identity
+        self._samples: dict[int, _Line | DocumentSample] = {}
         self._lines = b""
-        self._sources: dict[int, tuple[Origin, int, bool]] = {}  # where the lines of documents are, by key
 
     def note_dropped(
         self,
@@ -158,25 +192,27 @@ class SampleCollector:
         keys = self._keys_of_call(batches, identity)[serials]
         rule, near = rule_roles(stage, note.reason)
         limits = {role: self._limit_of(role) for role in (SampleOutcome.DROPPED, rule, "all")}
-        low = np.flatnonzero(keys <= max(limits.values()))
+        low = np.flatnonzero(keys <= np.uint64(max(limits.values())))
         shown = {k for role in (SampleOutcome.DROPPED, rule) for k in self._lowest(role, keys, low, limits[role])}
         distances = self._distances(stage, note)
         if distances is not None:
             shown.update(self._nearest(near, distances, keys))
         chosen = np.array(sorted(shown.union(self._lowest("all", keys, low, limits["all"]))), np.int64)
-        threshold = _shown(note.threshold) if len(chosen) else ""
-        for batch in batches if len(chosen) else ():
+        if not len(chosen):
+            return
+        threshold = _shown(note.threshold)
+        for batch in batches:
             if not batch.num_items:
                 continue
             first = int(batch.serial[0])
             here = chosen[(serials[chosen] >= first) & (serials[chosen] < first + batch.num_items)]
-            has_text = np.array([k in shown for k in here.tolist()], bool)
-            facts = self._facts_of(batch, serials[here] - first, has_text)
-            for fact, k in zip(facts, here.tolist(), strict=True):
+            documents = []
+            for k in here.tolist():
                 value = None if note.values is None else note.values[k]
                 distance = None if distances is None or distances[k] == np.inf else float(distances[k])
-                about = _About(stage, note.reason, _shown(value), threshold, distance)
-                self._add(int(keys[k]), SampleOutcome.DROPPED, fact, about)
+                about = _About(SampleOutcome.DROPPED, stage, note.reason, _shown(value), threshold, distance)
+                documents.append(_Document(int(keys[k]), int(serials[k]) - first, about, k in shown))
+            self._add(batch, documents)
 
     def _keys_of_call(self, batches: Sequence[DocumentBatch], identity: tuple[Array, Array]) -> Array:
         """Return the keys of all documents of a call, by serial: computed once for all rules of a stage."""
@@ -202,7 +238,7 @@ class SampleCollector:
         """
         keys, may_differ = _keys(*batch.identity, *batch.places()), _may_differ(batch, self._field)
         limits = {outcome: self._limit_of(outcome) for outcome in (SampleOutcome.KEPT, SampleOutcome.CHANGED)}
-        room = {outcome: self._selection.size_of(outcome) for outcome in limits}
+        room = {outcome: self._chosen.size_of(outcome) for outcome in limits}
         in_all = np.zeros(len(keys), bool)
         in_all[self._lowest("all", keys, np.arange(len(keys)), self._limit_of("all"))] = True
         is_open = (keys <= limits[SampleOutcome.KEPT]) | (may_differ & (keys <= limits[SampleOutcome.CHANGED]))
@@ -226,11 +262,14 @@ class SampleCollector:
                 if is_shown or in_all[row]:
                     chosen.append((i, outcome))
                     has_text.append(is_shown)
-            facts = self._facts_of(batch, rows[[i for i, _ in chosen]], np.array(has_text, bool))
-            for fact, (i, outcome) in zip(facts, chosen, strict=True):
-                shows_before = fact.record is not None and outcome is SampleOutcome.CHANGED
-                before = self._plan.without_secrets(texts_before[i] or "") if shows_before else None
-                self._add(int(keys[rows[i]]), outcome, fact, _NOTHING, before)
+            documents = []
+            for (i, outcome), is_shown in zip(chosen, has_text, strict=True):
+                before = None
+                if is_shown and outcome is SampleOutcome.CHANGED:
+                    before = excerpt_of(self._plan.without_secrets(texts_before[i] or ""))
+                about = _About(outcome, before=before)
+                documents.append(_Document(int(keys[rows[i]]), int(rows[i]), about, is_shown))
+            self._add(batch, documents)
 
     def write(self, base: str) -> list[StagedFile]:
         """Write the staged file of what was chosen; nothing if that is nothing."""
@@ -241,18 +280,20 @@ class SampleCollector:
         return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
-    def _limit_of(self, role: str) -> np.uint64:
+    def _limit_of(self, role: str) -> int:
         """Return the key that a further document of a role must not exceed."""
-        last = self._selection.last_of(role)
+        last = self._chosen.last_of(role)
         limit = self._limits.keys.get(role, _NO_LIMIT)
-        if role == "all" and (complete_to := self._selection.complete_to) is not None:
+        if role == "all" and (complete_to := self._chosen.complete_to) is not None:
             limit = min(limit, complete_to.key)
-        return np.uint64(limit if last is None else min(limit, last[1]))
+        return limit if last is None else min(limit, last[1])
 
-    def _lowest(self, role: str, keys: Array, indices: Array, limit: np.uint64) -> list[int]:
+    def _lowest(self, role: str, keys: Array, indices: Array, limit: int) -> list[int]:
         """Return which of these indices have keys that may be chosen for a role."""
-        size = self._selection.size_of(role)
-        lowest = indices[keys[indices] <= limit]
+        if not len(indices):
+            return []
+        size = self._chosen.size_of(role)
+        lowest = indices[keys[indices] <= np.uint64(limit)]
         if len(lowest) > size:
             lowest = lowest[np.argpartition(keys[lowest], size - 1)[:size]]
         indices_of_role: list[int] = lowest.tolist()
@@ -260,8 +301,8 @@ class SampleCollector:
 
     def _nearest(self, role: str, distances: Array, keys: Array) -> list[int]:
         """Return the indices of the values nearest to a limit."""
-        limit, size = self._limits.distances.get(role, np.inf), self._selection.size_of(role)
-        if (last := self._selection.last_of(role)) is not None:
+        limit, size = self._limits.distances.get(role, np.inf), self._chosen.size_of(role)
+        if (last := self._chosen.last_of(role)) is not None:
             limit = min(limit, last[0])
         near = np.flatnonzero((distances <= limit) & (distances < np.inf))
         if len(near) > size:
@@ -281,106 +322,117 @@ class SampleCollector:
         distances[np.isnan(distances)] = np.inf
         return distances
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-    def _facts_of(self, batch: DocumentBatch, rows: Array, has_text: Array) -> list[_Facts]:
-        """Return the facts of some documents. `has_text`: with the record.
+    # -- storing ------------------------------------------------------------------------------------------------------
+    def _add(self, batch: DocumentBatch, documents: Sequence[_Document]) -> None:
+        """Take documents of a batch, as far as they are chosen.
 
-        What is in a line that no stage changed is left to `finish`, when it is known whether the document is chosen.
+        Of those whose record is a line that shows them as they are, nothing is read until `finish`.
         """
+        chosen = [document for document in documents if self._is_needed(document)]
         lineage = batch.lineage
-        if not len(rows) or lineage is None:
-            return []
+        if not chosen or lineage is None:
+            return
+        rows = np.array([document.row for document in chosen])
         origin_rows = lineage.rows[rows]
         has_lines = lineage.origin.keeps_bytes and bool((origin_rows >= 0).all())
-        names_are_own = not has_lines or any(_is_own(lineage, name) for name in _FIELDS)
-        columns = {name: _plain(batch.column_of(name, rows)) for name in _FIELDS} if names_are_own else {}
-        is_own = not has_lines or self._plan.redactions or _is_own(lineage, self._field) or _is_own(lineage, ID_FIELD)
-        made = self._made_records(batch, rows, np.flatnonzero(has_text)) if is_own else {}
-        facts = []
-        for i, (row, n_bytes) in enumerate(zip(rows.tolist(), lineage.origin.sizes(origin_rows).tolist(), strict=True)):
-            record, n_chars = made.get(i, (b"" if has_text[i] else None, 0))
-            groups = _groups({name: column[i] for name, column in columns.items()})
-            source = (lineage.origin, int(origin_rows[i])) if has_lines else None
-            facts.append(_Facts(*lineage.place(row), n_bytes, groups, record, n_chars, source, names_are_own))
-        return facts
+        groups: list[dict[str, str]] | None = None
+        if not has_lines or any(_is_own(lineage, name) for name in GROUP_FIELDS):
+            columns = {name: _plain(batch.column_of(name, rows)) for name in GROUP_FIELDS}
+            groups = [groups_of_record({name: columns[name][i] for name in columns}) for i in range(len(rows))]
+        is_own = _is_own(lineage, self._field) or _is_own(lineage, ID_FIELD)
+        if has_lines and not self._plan.redactions and not is_own:
+            for i, document in enumerate(chosen):
+                own_groups = groups[i] if groups is not None else None
+                self._samples[document.key] = _Line(document, lineage.origin, int(origin_rows[i]), own_groups)
+        else:
+            self._add_made(batch, lineage, chosen, groups)
+        if len(self._samples) > MAX_REMEMBERED:
+            self._samples = {key: self._samples[key] for key in self._chosen.members()}
 
-    def _made_records(self, batch: DocumentBatch, rows: Array, chosen: Array) -> dict[int, tuple[bytes, int]]:
-        """Return lines that show some of the documents as they are now, and the length of their texts."""
-        texts = _column(batch, self._field, rows[chosen], np.ones(len(chosen), bool))
-        ids = _plain(batch.column_of(ID_FIELD, rows[chosen])) if len(chosen) else []
-        shown = (self._plan.without_secrets(text or "") for text in texts)
-        return {i: self._made_record(name, text) for i, name, text in zip(chosen.tolist(), ids, shown, strict=True)}
+    def _is_needed(self, document: _Document) -> bool:
+        about = document.about
+        roles = about.outcome, document.has_text, about.stage, about.rule, about.distance
+        if not self._chosen.add(document.key, orders_of(document.key, *roles)):
+            return False
+        known = self._samples.get(document.key)
+        return known is None or not known.has_text
+
+    def _add_made(
+        self,
+        batch: DocumentBatch,
+        lineage: Lineage,
+        documents: Sequence[_Document],
+        groups: Sequence[dict[str, str]] | None,
+    ) -> None:
+        """Take documents with lines that are made of the field that is shown, as it is now."""
+        rows = np.array([document.row for document in documents])
+        sizes = lineage.origin.sizes(lineage.rows[rows]).tolist()
+        shown = rows[[document.has_text for document in documents]]
+        texts = iter(_column(batch, self._field, shown, np.ones(len(shown), bool)))
+        ids = iter(_plain(batch.column_of(ID_FIELD, shown)) if len(shown) else [])
+        for i, document in enumerate(documents):
+            record, n_chars = None, 0
+            if document.has_text:
+                record, n_chars = self._made_record(next(ids), self._plan.without_secrets(next(texts) or ""))
+            own = groups[i] if groups is not None else _groups_in_line(lineage.raw(document.row) or b"")
+            place = lineage.place(document.row)
+            self._samples[document.key] = self._sample(document, place, sizes[i], own, record, n_chars)
 
     def _made_record(self, name: str, text: str) -> tuple[bytes, int]:
         return json.dumps({ID_FIELD: name, self._field: text[:_MAX_SHOWN]}).encode(), len(text)
 
-    def _add(self, key: int, outcome: SampleOutcome, fact: _Facts, about: _About, before: str | None = None) -> None:
-        is_chosen = self._selection.add(
-            DocumentSample(
-                key,
-                outcome,
-                fact.file,
-                fact.offset,
-                n_bytes=fact.n_bytes,
-                stage=about.stage,
-                rule=about.rule,
-                value=about.value,
-                threshold=about.threshold,
-                distance=about.distance,
-                excerpt=Excerpt(n_chars=fact.n_chars) if fact.n_chars else None,
-                before=None if before is None else excerpt_of(before),
-                groups=fact.groups,
-                record=fact.record,
-                text_field=self._field if fact.record is not None else "",
-            )
+    def _sample(
+        self,
+        document: _Document,
+        place: tuple[int, int],
+        n_bytes: int,
+        groups: dict[str, str] | None,
+        record: bytes | None,
+        n_chars: int = 0,
+    ) -> DocumentSample:
+        """Return a sample. `groups`: None if they are in the record; `n_chars`: of the text, if the record is made."""
+        about = document.about
+        return DocumentSample(
+            document.key,
+            about.outcome,
+            *place,
+            n_bytes=n_bytes,
+            stage=about.stage,
+            rule=about.rule,
+            value=about.value,
+            threshold=about.threshold,
+            distance=about.distance,
+            excerpt=Excerpt(n_chars=n_chars) if n_chars else None,
+            before=about.before,
+            groups=groups or {},
+            record=record,
+            text_field=self._field if record is not None else "",
+            groups_in_record=groups is None,
         )
-        if is_chosen and fact.source is not None:
-            self._sources[key] = *fact.source, fact.names_are_own
 
     def finish(self) -> None:
         """Take from lines what is stored of the documents that are chosen, before the unit lets go of them."""
         with self._harmless():
             lines = []
-            for sample in self._selection.samples():
-                if (source := self._sources.get(sample.key)) is not None:
-                    sample = self._completed(sample, *source)
-                lines.append(encode_sample(sample))
-            self._lines = b"".join([encode_complete_to(self._selection.complete_to), *lines]) if lines else b""
-        self._sources.clear()
+            for key, is_shown in self._chosen.members().items():
+                sample = self._samples[key]
+                lines.append(encode_sample(self._read(sample, is_shown) if isinstance(sample, _Line) else sample))
+            self._lines = b"".join([encode_complete_to(self._chosen.complete_to), *lines]) if lines else b""
+        self._samples.clear()
 
-    def _completed(self, sample: DocumentSample, origin: Origin, row: int, has_groups: bool) -> DocumentSample:
-        """Return a sample with what is in its line."""
-        needs_record = sample.record == b""
-        if has_groups and not needs_record:
-            return sample
-        line = origin.raw(row) or b""
-        groups = sample.groups if has_groups else _groups(names_in_line(line, _FIELDS))
-        record, excerpt = sample.record, sample.excerpt
-        if needs_record and _is_plain_object(line):
+    def _read(self, sample: _Line, is_shown: bool) -> DocumentSample:
+        """Return what is stored of a document whose record is a line. `is_shown`: with its text."""
+        line, places = sample.origin.raw(sample.row) or b"", sample.origin.places
+        place = (-1, -1) if places is None else (int(places[0][sample.row]), int(places[1][sample.row]))
+        record, n_chars, groups = None, 0, sample.groups
+        if sample.has_text and is_shown and _is_plain_object(line):
             record = line
-        elif needs_record:
+        elif sample.has_text and is_shown:
             name, text = names_in_line(line, [ID_FIELD])[ID_FIELD], text_in_line(line, self._field)
             record, n_chars = self._made_record(name, text)
-            excerpt = Excerpt(n_chars=n_chars)
-        return replace(sample, groups=groups, record=record, excerpt=excerpt)
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """Facts that are stored of a document.
-
-    `record`: with its text, b"" where it is the line; `n_chars`: of the text, if the record has not all of it;
-    `source`: where its line is. `names_are_own`: the groups are not those of the line.
-    """
-
-    file: int
-    offset: int
-    n_bytes: int
-    groups: dict[str, str]
-    record: bytes | None
-    n_chars: int
-    source: tuple[Origin, int] | None
-    names_are_own: bool
+        if groups is None and record is not line:
+            groups = _groups_in_line(line)
+        return self._sample(sample.document, place, len(line), groups, record, n_chars)
 
 
 def _is_own(lineage: Lineage, name: str) -> bool:
@@ -393,14 +445,8 @@ def _is_plain_object(line: bytes) -> bool:
     return len(line) <= MAX_RECORD_BYTES and line.startswith(b"{") and b"\n" not in line
 
 
-def _groups(values: Mapping[str, str]) -> dict[str, str]:
-    """Return what a document belongs to, by its fields."""
-    groups = {}
-    for group, names in _GROUPS.items():
-        value = next((values[name] for name in names if values.get(name)), "")
-        if value := _domain(value) if group == "domain" else value:
-            groups[group] = value
-    return groups
+def _groups_in_line(line: bytes) -> dict[str, str]:
+    return groups_of_record(names_in_line(line, GROUP_FIELDS))
 
 
 _BACKSLASH = ord("\\")
@@ -464,20 +510,6 @@ def _record(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):  # what only the readers of files understand
         return {}
     return record if isinstance(record, dict) else {}
-
-
-@dataclass(frozen=True)
-class _About:
-    """Why a document was dropped."""
-
-    stage: str = ""
-    rule: str = ""
-    value: str = ""
-    threshold: str = ""
-    distance: float | None = None
-
-
-_NOTHING = _About()
 
 
 def _redaction(stage: ProcessingStage[Any, Any]) -> Callable[[str], str]:
@@ -555,20 +587,9 @@ def _shown(value: Any) -> str:
 
 
 def _plain(column: Any) -> list[str]:
-    """Return the values of a column as texts: "" where they are neither a text nor a number."""
+    """Return the values of a column as names, "" where they are none."""
     try:
         values = column.to_pylist()
     except (ValueError, OverflowError):  # one that Python does not have
         return [""] * len(column)
     return [as_name(value) for value in values]
-
-
-def _domain(url: str) -> str:
-    """Return the host of a URL.
-
-    >>> _domain("https://www.example.org:80/a?b"), _domain("no url")
-    ('example.org', '')
-    """
-    scheme, _, rest = url.partition("://")
-    host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0].partition("?")[0]
-    return host.lower().removeprefix("www.") if scheme and rest else ""

@@ -110,7 +110,7 @@ def _removed(facts: Facts) -> list[DocumentSample]:
     """Return samples that were removed as duplicates of another document."""
     removing = facts.run.duplicate_stages
     found = {s.key: s for s in facts.corpus.documents if s.stage in removing}
-    for stage, rule in facts.corpus.selection.rules:
+    for stage, rule in facts.corpus.selection.chosen.rules:
         if stage in removing:
             found |= {s.key: s for role in rule_roles(stage, rule) for s in facts.corpus.selection.of_role(role)}
     return sorted(found.values(), key=lambda s: s.key)

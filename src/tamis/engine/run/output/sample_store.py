@@ -4,8 +4,8 @@ Samples that a partition brings are appended before the partition is logged. A r
 partition again, and finds the same samples: choosing them twice changes nothing, so that the file needs no entry in the
 commit log. Lines that are not chosen any more are removed when the file has grown, and at the end of the run.
 
-Records stay in the file, and their samples are described when the run is through: `write_records` writes those that are
-left, which a worker describes, and `settle` takes the result.
+Samples are not decoded here, but for the roles that they may have: their lines are copied. Records stay in the file
+until the run is through: `write_chosen` writes what is chosen, which a worker describes, and `settle` takes the result.
 
 The number of lines appended follows from the limits that workers get with each unit: of n documents in random order
 about k * ln(n / k) are among the k smallest so far.
@@ -15,21 +15,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterable
-from dataclasses import replace
+from typing import IO
 
 from tamis import files
 from tamis.engine.samples import (
     FILE,
+    MAX_FILE_BYTES,
+    MAX_REMEMBERED,
     CompleteTo,
-    DocumentSample,
+    RoleSelection,
     SampleLimits,
-    SampleSelection,
-    describe,
+    SampleLine,
+    describe_file,
     encode_complete_to,
-    encode_sample,
     read_lines,
-    read_samples,
 )
 
 _MAX_BYTES = 16 << 20  # before lines that are not chosen any more are removed
@@ -40,93 +41,95 @@ class SampleStore:
 
     def __init__(self, run_dir: str) -> None:
         self._path = os.path.join(run_dir, FILE)
-        self._selection = SampleSelection()
-        self._locations: dict[int, tuple[int, int]] = {}  # of the lines of samples that have a record, by key
+        self._chosen = RoleSelection()
+        self._lines: dict[int, SampleLine] = {}  # by key, where they are in the file
+        self._is_settled = True  # the file has what is chosen, and nothing else
         with contextlib.suppress(OSError):
-            with open(self._path, "rb") as file:
-                start = 0
-                for entry in read_samples(file):
-                    self._consider(entry, start, file.tell() - start)
-                    start = file.tell()
-            self._rewrite()  # a run that was killed may have left half a line
-        self.limits: SampleLimits = self._selection.limits()
+            for entry in read_lines(_read(self._path)):
+                if isinstance(entry, CompleteTo):
+                    self._chosen.narrow(entry)
+                elif self._consider(entry):
+                    self._lines[entry.key] = entry
+            self._replace_file()  # a run that was killed may have left half a line
+        self.limits: SampleLimits = self._chosen.limits()
 
-    def _consider(self, entry: DocumentSample | CompleteTo, start: int, n_bytes: int) -> bool:
-        """Return True if an entry, which is at `start` of the file, changes what is chosen."""
-        if isinstance(entry, CompleteTo):
-            self._selection.narrow(entry)
-            return True
-        if not self._selection.add(entry if entry.record is None else replace(entry, record=b"")):
+    def _consider(self, entry: SampleLine) -> bool:
+        """Return True if the lines of a sample are needed."""
+        if not self._chosen.add(entry.key, entry.orders):
             return False
-        if entry.record is not None:
-            self._locations[entry.key] = start, n_bytes
-        return True
+        known = self._lines.get(entry.key)
+        return known is None or not known.has_text
 
     def merge(self, paths: Iterable[str]) -> None:
         """Take the samples of staged files. A disk that is full costs samples, never a commit."""
         with contextlib.suppress(OSError):
             chosen, n_bytes = [], os.path.getsize(self._path) if os.path.exists(self._path) else 0
-            for entry, line in (each for path in paths for each in _read(path)):
-                if self._consider(entry, n_bytes, len(line)):
-                    chosen.append(line)
-                    n_bytes += len(line)
+            for data in map(_read, paths):
+                for entry in read_lines(data):
+                    if isinstance(entry, CompleteTo):
+                        self._chosen.narrow(entry)
+                        self._is_settled = False
+                    elif self._consider(entry):
+                        chosen.append(data[entry.start : entry.end])
+                        end = n_bytes + len(chosen[-1])
+                        self._lines[entry.key] = entry._replace(start=n_bytes, end=end)
+                        n_bytes = end
             if not chosen:
                 return
-            self.limits = self._selection.limits()
+            self._is_settled = False
+            self.limits = self._chosen.limits()
             with open(files.open_to_append(self._path), "ab") as file:
-                file.write(b"".join(chosen))
+                file.writelines(chosen)
+            if len(self._lines) > MAX_REMEMBERED:
+                self._lines = {key: self._lines[key] for key in self._chosen.members()}
             if n_bytes > _MAX_BYTES:
-                self._rewrite()
+                self._replace_file()
 
-    def write_records(self, path: str) -> bool:
-        """Write the samples that are to be described into a file; return False, and write none, if there are none."""
-        pending = [s.key for s in self._selection.samples() if s.record is not None]
-        if not pending:
+    def write_chosen(self, path: str) -> bool:
+        """Write the samples that are chosen into a file; return False, and write none, if all are described."""
+        if not any(self._lines[key].has_record for key in self._chosen.members()):
             return False
         with open(self._path, "rb") as source, files.create(path, files.OWN) as target:
-            for key in pending:
-                target.write(self._lines_at(source.fileno(), key))
+            self._copy(source, target)
         return True
 
-    def settle(self, paths: Iterable[str]) -> None:
-        """Take the described samples of staged files, and describe what is left without what its rule counted."""
+    def settle(self, chosen: str, described: str | None) -> None:
+        """Take a file of described samples, or describe what was chosen without what its rules counted."""
         with contextlib.suppress(OSError):
-            for entry, _ in (each for path in paths for each in _read(path)):
-                if isinstance(entry, DocumentSample) and entry.record is None:
-                    self._selection.replace(entry)
-            pending = [s.key for s in self._selection.samples() if s.record is not None]
-            if pending:
-                with open(self._path, "rb") as file:
-                    wanted = set(pending)
-                    for entry in read_samples(file):
-                        if isinstance(entry, DocumentSample) and entry.record is not None and entry.key in wanted:
-                            self._selection.replace(describe(entry))
-            self._rewrite()
+            with (
+                files.replacing(self._path, files.OWN, sync=False) as target,
+                open(described or chosen, "rb") as source,
+            ):
+                if described is None:
+                    describe_file(source, target, lambda sample, text: ())
+                else:
+                    shutil.copyfileobj(source, target)
+            self._lines = {e.key: e for e in read_lines(_read(self._path)) if isinstance(e, SampleLine)}
+            self._is_settled = True
 
     def close(self) -> None:
         """Leave in the file what is chosen."""
         with contextlib.suppress(OSError):
-            if os.path.exists(self._path):
-                self._rewrite()
+            if not self._is_settled and os.path.exists(self._path):
+                self._replace_file()
 
-    def _rewrite(self) -> None:
-        """Write what is chosen, in order of the keys; records are copied."""
-        locations = {}
+    def _replace_file(self) -> None:
+        """Write what is chosen, in order of the keys."""
         with open(self._path, "rb") as source, files.replacing(self._path, files.OWN, sync=False) as target:
-            target.write(encode_complete_to(self._selection.complete_to))
-            for sample in self._selection.samples():
-                is_pending = sample.record is not None
-                line = self._lines_at(source.fileno(), sample.key) if is_pending else encode_sample(sample)
-                if is_pending:
-                    locations[sample.key] = target.tell(), len(line)
-                target.write(line)
-        self._locations = locations
+            self._lines = self._copy(source, target)
+        self._is_settled = True
 
-    def _lines_at(self, descriptor: int, key: int) -> bytes:
-        start, n_bytes = self._locations[key]
-        return os.pread(descriptor, n_bytes, start)
+    def _copy(self, source: IO[bytes], target: IO[bytes]) -> dict[int, SampleLine]:
+        """Copy the lines of what is chosen; return where they are now."""
+        target.write(encode_complete_to(self._chosen.complete_to))
+        lines = {}
+        for key in self._chosen.members():
+            entry, start = self._lines[key], target.tell()
+            target.write(os.pread(source.fileno(), entry.end - entry.start, entry.start))
+            lines[key] = entry._replace(start=start, end=target.tell())
+        return lines
 
 
-def _read(path: str) -> list[tuple[DocumentSample | CompleteTo, bytes]]:
+def _read(path: str) -> bytes:
     with open(path, "rb") as file:
-        return list(read_lines(file))
+        return file.read(MAX_FILE_BYTES)

@@ -232,7 +232,8 @@ class ScoreFilter(_FilterStage):
         return _rules(self.filter_obj, self.invert)
 
     def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
-        names = [r.name for r in self.rules()]
+        inverts: Any = self.invert
+        names = [_inverted(r, i) for r, i in zip(_reasons(self.filter_obj), inverts, strict=True)]  # type: ignore[arg-type]
         one: Any = self.filter_obj[names.index(rule)] if rule in names else None  # type: ignore[index]
         return one.find_evidence(text) if one is not None else []
 
