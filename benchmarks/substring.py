@@ -121,6 +121,43 @@ def budgets(options: argparse.Namespace) -> None:
     shutil.rmtree(OUT, ignore_errors=True)
 
 
+def index(options: argparse.Namespace) -> None:
+    """Compare one half of 1 GB with an index of the other half: what it takes, and the spans of a joint run."""
+    parts = sorted(dedup_data.varied(10).iterdir())
+    base = sorted(data.base())
+    for name, old, new in (("94 MB", base[:2], base[2:]), ("1 GB", parts[::2], parts[1::2])):
+        earlier, later = (_linked(folder, files) for folder, files in (("earlier", old), ("later", new)))
+        kept, out = OUT.with_name("index"), OUT.with_name("earlier-out")
+        shutil.rmtree(kept, ignore_errors=True)
+        added = tamis(earlier, out, "--index", str(kept))
+        note("index", f"half of {name}, added to an index", shares(added))
+        size = dedup_data.size_of(kept) / 1e6 / added["mb"]
+        note("index", "... size of the index, in sizes of this half", f"{size:.2f}")
+        result = tamis(later, OUT, "--against", str(kept))
+        fits = result["peak_pss_mb"] <= MOST_PEAK_MB
+        note("index", "... the other half, compared with it", shares(result), fits)
+        found = passages_in(str(OUT))
+        joint = _linked("joint", [*(path for path in out.iterdir() if path.suffix == ".jsonl"), *new])
+        n_old = len(list(joint.iterdir())) - len(new)
+        tamis(joint, OUT)
+        expected = {(k - n_old, at): spans for (k, at), spans in passages_in(str(OUT)).items() if k >= n_old}
+        n_wrong = sum(found.get(place, []) != expected.get(place, []) for place in {*found, *expected})
+        what = f"... documents with other spans than in a run over both (of {len(expected):,} with any)"
+        note("index", what, str(n_wrong), n_wrong == 0)
+        for folder in (kept, out, earlier, later, joint, OUT):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _linked(name: str, files: list[Path]) -> Path:
+    """Return a folder with links to files, in this order."""
+    folder = OUT.with_name(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for k, path in enumerate(files):
+        (folder / f"{k:05d}.jsonl").symlink_to(path.resolve())
+    return folder
+
+
 def adversarial(options: argparse.Namespace) -> None:
     """Measure scratch and speed on texts that select much."""
     rng = random.Random(1)
@@ -183,6 +220,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "budgets": budgets,
     "adversarial": adversarial,
     "growth": growth,
+    "index": index,
 }
 
 

@@ -237,6 +237,7 @@ def test_the_command_why_and_the_report(tmp_path: Path) -> None:
     page = (run_dir_path(tmp_path / "o2") / "report.html").read_text()
     section = page.partition('<section id="passages">')[2].partition("</section>")[0]
     assert "(in the index)" in section
+    assert "2 of 2 passages (82 B of 82 B) are in the index of earlier runs, which has 2 documents." in section
     assert passage in section  # from the new document: the earlier file is gone
     rows = pq.read_table(run_dir_path(tmp_path / "o2") / "duplicates" / "part-00000.parquet").to_pylist()
     assert {row["kept_entry"] for row in rows} == {f"{index}/{entry.name}"}

@@ -181,6 +181,33 @@ def _dedup(kind: str) -> Kind:
     return Kind(kind, _corpus, command)
 
 
+def _substrings(folder: Path, output: Path) -> list[str]:
+    words = ["dedup", "substrings", str(folder), str(output), "--blocksize", "1MB", "--min-bytes", "100"]
+    return [*words, "--max-source-loss", "100%"]
+
+
+def _write_index(folder: Path) -> None:
+    """Write a corpus, and beside it an index of one of its files."""
+    _corpus(folder)
+    earlier = folder.with_name("earlier")
+    earlier.mkdir()
+    path = min(folder.iterdir())
+    shutil.move(path, earlier / path.name)
+    more = ["--index", str(folder.with_name("index")), "--quiet"]
+    command = [*_substrings(earlier, folder.with_name("earlier-out")), *more]
+    subprocess.run([sys.executable, "-m", "tamis.cli.start", *command], env=env(), check=True, capture_output=True)
+
+
+def _against_index(folder: Path, output: Path) -> list[str]:
+    """Compare with an index, and write another one beside the output."""
+    index = folder.with_name("index")
+    return [*_substrings(folder, output), "--against", str(index), "--index", str(_index_beside(output))]
+
+
+def _index_beside(output: Path) -> Path:
+    return output.with_name(f"{output.name}-index")
+
+
 def _semantic(folder: Path, output: Path) -> list[str]:
     return ["dedup", "semantic", str(folder), str(output), "--backend", "cpu", "--eps", "0.05", "--blocksize", "300KB"]
 
@@ -196,7 +223,9 @@ def _video(folder: Path, output: Path) -> list[str]:
 
 KINDS = (
     *map(_filter, ("a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl.bz2", "a.jsonl.xz", "a.parquet", "a.arrow")),
-    *map(_dedup, ("exact", "fuzzy", "lines", "substrings")),
+    *map(_dedup, ("exact", "fuzzy", "lines")),
+    Kind("substrings", _corpus, _substrings),
+    Kind("substrings index", _write_index, _against_index),
     Kind("semantic", _write_embeddings, _semantic),
     Kind("curation", _corpus, _curate),
     Kind("images", _write_images, _images, ("PIL",), "600MB"),
@@ -225,6 +254,8 @@ def contents(output: Path) -> Counter[str]:
                 found.update(f"{group} {_digest(tar.extractfile(member).read())}" for member in tar if member.isfile())  # type: ignore[union-attr]
         else:
             found[f"{where} {_digest(path.read_bytes())}"] += 1
+    for path in _index_beside(output).rglob("*.parquet"):
+        found.update(f"index {json.dumps(row, sort_keys=True)}" for row in pq.read_table(path).to_pylist())
     return found
 
 
@@ -297,6 +328,7 @@ class Killer:
         if same and not left:
             shutil.rmtree(output)
             shutil.rmtree(self._scratch(output), ignore_errors=True)
+            shutil.rmtree(_index_beside(output), ignore_errors=True)
             return "the same"
         return f"{'the same' if same else 'DIFFERENT'}, left in scratch: {left[:5]}; kept in {output}"
 

@@ -33,7 +33,7 @@ def write_texts(path: str, tables: Iterable[pa.Table], n_files: int) -> NDArray[
         # Texts differ: a dictionary of them would be written in addition.
         with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", use_dictionary=False, write_statistics=False) as out:
             for group in _grouped(tables):
-                out.write_table(group, row_group_size=max(1, group.num_rows))
+                out.write_table(group, row_group_size=max(1, group.num_rows * _ROW_GROUP_BYTES // group.nbytes))
                 by_file += np.bincount(group["file"].to_numpy(), minlength=n_files)
         sink.flush()
         os.fsync(sink.fileno())

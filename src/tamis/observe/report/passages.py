@@ -11,6 +11,8 @@ from tamis.observe.charts.svg import number, text
 from tamis.observe.charts.tables import table
 from tamis.observe.records import text_at
 from tamis.observe.report.facts import Facts
+from tamis.observe.snapshot import read_object
+from tamis.sizes import format_size
 
 _LIST = "most-frequent.json"
 _MAX_LISTS, _MAX_ROWS, _MAX_BYTES = 10, 20, 1_000_000
@@ -20,7 +22,20 @@ _CHARS = 160
 def passages(facts: Facts) -> str:
     """Return a table for each list of frequent passages of a run; "" if there are none or they cannot be read."""
     found = sorted((facts.run_dir / "duplicates").glob(f"*{_LIST}"))[:_MAX_LISTS]
-    return "".join(_section(path, facts) for path in found)
+    return "".join(_section(path, facts) for path in found) + _of_index(facts)
+
+
+def _of_index(facts: Facts) -> str:
+    """Return how many passages have their first copy in an index; "" without one."""
+    counts = read_object(facts.run_dir / "dedup.json", facts.problems).get("summary")
+    if not isinstance(counts, dict) or not number(counts.get("n_passages_of_indexed")):
+        return ""
+    names = ("n_passages_of_indexed", "n_passages", "n_duplicates_of_indexed", "n_duplicates", "n_indexed")
+    mine, n, n_bytes, n_bytes_in_all, n_indexed = (int(number(counts.get(name))) for name in names)
+    return (
+        f"<p>{mine:,} of {n:,} passages ({format_size(n_bytes)} of {format_size(n_bytes_in_all)}) are in the index of "
+        f"earlier runs, which has {n_indexed:,} documents.</p>"
+    )
 
 
 def _section(path: Path, facts: Facts) -> str:
