@@ -185,15 +185,23 @@ def byte_pairs(parts: StringBuffers) -> Iterator[Any]:
         [(ord(a), ord(b), k, 300 + k) for k, (a, b) in enumerate(zip("abxt ax", "cbxhtxx", strict=True))]
     )
     merges = np.concatenate([merges, byte_bpe.merge_rows([(302, 302, 8, 310), (310, 310, 9, 311), (303, 101, 7, 312)])])
-    for family, words in ((0, None), (1, {b" sat": 400, b"xxxx": 401}), (2, None)):
+    for family, words in ((0, {}), (1, {b" sat": 400, b"xxxx": 401}), (2, {b"ab": 300})):
         numbers = np.array([family, 3, family, 1, 0, 0], np.int64)
-        tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, words)
+        tables = byte_bpe.BpeTables.make(
+            numbers, classes, np.arange(256, dtype=np.int32), merges, words, ignore_merges=family == 1
+        )
         yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
     chars = byte_bpe.CharIds.make(
         {ord(c): ord(c) for c in "abcehtx "} | {ord("漢"): 299}, [(97, 98), (120, 120), (97, 120)]
     )
     tables = byte_bpe.BpeTables.make(
-        np.array([3, 0, 0, 0, 0, 0], np.int64), classes, np.arange(256, dtype=np.int32), merges, None, chars
+        np.array([3, 0, 0, 0, 0, 0], np.int64),
+        classes,
+        np.arange(256, dtype=np.int32),
+        merges,
+        {},
+        ignore_merges=False,
+        chars=chars,
     )
     yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 

@@ -148,14 +148,16 @@ def tokens(seed: int) -> None:
     cut, _ = added_tokens.AddedTokens({b"b ": 900, b"a": 901, "😀".encode(): 902}).find(parts.data, segments)
     merges = byte_bpe.merge_rows([(97, 98, 0, 300), (300, 300, 1, 301), (32, 97, 2, 302), (98, 98, 3, 303)])
     numbers = np.array([seed % 3, 3, 2, 1, 0, 0], np.int64)
-    tables = byte_bpe.BpeTables.make(numbers, classes, np.arange(256, dtype=np.int32), merges, {b" ab": 400})
+    tables = byte_bpe.BpeTables.make(
+        numbers, classes, np.arange(256, dtype=np.int32), merges, {b" ab": 400}, ignore_merges=seed % 2 == 0
+    )
     byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
     ids = guarded(256, np.int32)
     ids[:] = np.arange(256)
     chars = byte_bpe.CharIds(guarded(0x1100, np.int32), ids, guarded(1 << 16, np.uint8))
     chars.pages[:], chars.cuts[:] = 0, seed % 2
     numbers = np.array([3, 0, 0, 0, 0, 0], np.int64)
-    tables = byte_bpe.BpeTables.make(numbers, classes, ids, merges, None, chars)
+    tables = byte_bpe.BpeTables.make(numbers, classes, ids, merges, {}, ignore_merges=False, chars=chars)
     byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
 
 

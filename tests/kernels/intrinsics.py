@@ -48,15 +48,16 @@ def check_loads_stores_and_bits() -> None:
         word = op.load_u64(array, index)
         op.store_u64(out, index + 1, word)
         op.put(out, 0, op.at(array, index))
-        return word, op.rotl64(word, np.uint64(9)), op.lowest_bit(word), op.count_bits(word)
+        return word, op.rotl64(word, np.uint64(9)), op.lowest_bit(word), op.highest_bit(word), op.count_bits(word)
 
     out = np.zeros(200, np.uint8)
     for index in (0, 3, 77):
         expected = int.from_bytes(BYTES[index : index + 8].tobytes(), "little")
-        word, turned, lowest, count = words(BYTES, out, index)
+        word, turned, lowest, highest, count = words(BYTES, out, index)
         assert word == expected
         assert turned == ((expected << 9) | (expected >> 55)) % 2**64
         assert lowest == (expected & -expected).bit_length() - 1
+        assert highest == expected.bit_length() - 1
         assert count == expected.bit_count()
         assert out[index + 1 : index + 9].tobytes() == BYTES[index : index + 8].tobytes()
         assert out[0] == BYTES[index]
@@ -73,6 +74,16 @@ def check_copies() -> None:
     expected = np.zeros(200, np.uint8)
     expected[3:67], expected[100:113] = BYTES[5:69], BYTES[50:63]
     assert out.tolist() == expected.tolist()
+
+
+def check_the_least() -> None:
+    @numba.njit
+    def least(array, index):  # type: ignore[no-untyped-def]
+        return op.least_of_16(array, index), op.least_of_64(op.pointer(array), index)
+
+    numbers = np.random.default_rng(6).integers(0, 1 << 32, 120).astype(np.uint32)
+    for index in range(56):
+        assert least(numbers, index) == (numbers[index : index + 16].min(), numbers[index : index + 64].min())
 
 
 def strings(seed: int) -> bytes:
@@ -153,4 +164,5 @@ if __name__ == "__main__":
     check_masks()
     check_loads_stores_and_bits()
     check_copies()
+    check_the_least()
     print("as they should")

@@ -18,7 +18,7 @@ if COMPILING:
     from numba import types
     from numba.core import cgutils
 
-    _I8, _I64 = ir.IntType(8), ir.IntType(64)
+    _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
     _V64 = ir.VectorType(_I8, 64)
 
 
@@ -147,6 +147,34 @@ def mask_ge(typingctx, array, index, byte):
     return types.uint64(array, types.int64, types.uint8), _compare(">=")
 
 
+def _least(n_items):
+    def codegen(context, builder, sig, args):
+        block = loaded(context, builder, sig, args, 0, ir.VectorType(_I32, n_items))
+        half = n_items // 2
+        while half:  # halves are compared until one lane is left
+            lower, upper = (
+                builder.shuffle_vector(block, block, ir.Constant(ir.VectorType(_I32, half), list(range(k, k + half))))
+                for k in (0, half)
+            )
+            block = builder.select(builder.icmp_unsigned("<", lower, upper), lower, upper)
+            half //= 2
+        return builder.extract_element(block, ir.Constant(_I32, 0))
+
+    return codegen
+
+
+@intrinsic(plain.least_of_16)
+def least_of_16(typingctx, array, index):
+    """Return the least of 16 items of a uint32 array."""
+    return types.uint32(array, types.int64), _least(16)
+
+
+@intrinsic(plain.least_of_64)
+def least_of_64(typingctx, array, index):
+    """Return the least of 64 items of a uint32 array."""
+    return types.uint32(array, types.int64), _least(64)
+
+
 @intrinsic(plain.copy_block)
 def copy_block(typingctx, target, target_index, source, source_index):
     """Copy 64 bytes in one step; both sides must have them."""
@@ -176,6 +204,16 @@ def lowest_bit(typingctx, mask):
 
     def codegen(context, builder, sig, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic(plain.highest_bit)
+def highest_bit(typingctx, mask):
+    """Return the position of the highest set bit of a uint64 that is not zero."""
+
+    def codegen(context, builder, sig, args):
+        return builder.sub(ir.Constant(_I64, 63), builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1)))
 
     return types.int64(types.uint64), codegen
 

@@ -47,6 +47,14 @@ def mask_ge(array: Any, index: int, byte: int) -> Any:
     return _mask(_bytes(array, index, 64) >= byte)
 
 
+def least_of_16(array: Any, index: int) -> Any:
+    return _bytes(array, index, 16).min()
+
+
+def least_of_64(array: Any, index: int) -> Any:
+    return _bytes(array, index, 64).min()
+
+
 def copy_block(target: Any, target_index: int, source: Any, source_index: int) -> None:
     copy_bytes(target, target_index, source, source_index, 64)
 
@@ -57,6 +65,10 @@ def copy_bytes(target: Any, target_index: int, source: Any, source_index: int, n
 
 def lowest_bit(mask: Any) -> int:
     return (int(mask) & -int(mask)).bit_length() - 1
+
+
+def highest_bit(mask: Any) -> int:
+    return int(mask).bit_length() - 1
 
 
 def count_bits(mask: Any) -> int:

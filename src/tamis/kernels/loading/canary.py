@@ -111,7 +111,8 @@ def _byte_pairs(buf: np.ndarray[Any, Any]) -> Any:
     merges = merge_rows([(97, 116, 0, 300), (116, 104, 1, 302), (302, 101, 2, 303), (303, 32, 3, 304)])
     classes = CharClasses(np.zeros(0x1100, np.uint8), flags)
     bytes_ = np.arange(256, dtype=np.int32)
-    tables = BpeTables.make(np.array([0, 0, 1, 0, 0, 0]), classes, bytes_, merges, {b"the": 301, b" c": 305})
+    tokens = {b"the": 301, b" c": 305}
+    tables = BpeTables.make(np.array([0, 0, 1, 0, 0, 0]), classes, bytes_, merges, tokens, ignore_merges=True)
     segments = Segments(np.array([0]), np.array([14]), np.array([-1], np.int32))
     return BpeEncoder(tables).encode(buf, segments)[0].tolist()
 

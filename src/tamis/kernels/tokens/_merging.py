@@ -2,7 +2,7 @@
 
 Pairs are in an open-addressing table of uint64 pairs: [left id << 32 | right id, rank << 32 | merged id]; `NO_PAIR` as
 key is free. A word begins as symbols: its bytes, or its characters. Words of up to `SHORT` symbols are merged by
-scanning an array for the least value: fewer steps than a heap takes. Longer ones use a heap of (rank, position) over a
+comparing all pairs at once, in lanes of 32 bits. Longer ones use a heap of (rank, position) over a
 linked list: O(n log n). Memory: 44 bytes for each byte of the longest word, or of a window.
 
 Words longer than a window are merged window by window, with the same tokens. Where merging a text leaves two tokens
@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels.language.intrinsics import at, put
+from tamis.kernels.language.intrinsics import at, highest_bit, least_of_16, least_of_64, lowest_bit, put
 from tamis.kernels.language.jit import helper
 from tamis.kernels.text._unicode import decode
 
-SHORT = 96
+SHORT = 64  # bits of a word of the machine
+MAX_RANK = 1 << 26  # with a position below SHORT in 32 bits
+NO_KEY = np.uint32(0xFFFFFFFF)
 HEAP_PER_BYTE = 3
 NO_PAIR = np.uint64(0xFFFFFFFFFFFFFFFF)
 _32, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 _P1, _P2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_ONE = np.uint64(1)
+_NONE, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
 @helper
@@ -89,28 +91,51 @@ def chars_as_symbols(source, p, n, char_pages, char_ids, byte_ids, pairs, mask, 
 
 
 @helper
-def merge_short(n, pairs, mask, salt, ids, values):
-    """Merge the n symbols in `ids`, whose pairs are in `values`; how many tokens there are."""
-    while n > 1:
-        least = NO_PAIR
-        i = 0
-        for k in range(n - 1):
-            value = at(values, k)
-            if value < least:
-                least = value
-                i = k
-        if least == NO_PAIR:
-            return n
-        put(ids, i, np.int32(least & _LOWER))
-        n -= 1
-        for k in range(i + 1, n):
-            put(ids, k, at(ids, k + 1))
-            put(values, k - 1, at(values, k))
-        if i > 0:
-            put(values, i - 1, merged(np.int64(at(ids, i - 1)), np.int64(at(ids, i)), pairs, mask, salt))
-        if i < n - 1:
-            put(values, i, merged(np.int64(at(ids, i)), np.int64(at(ids, i + 1)), pairs, mask, salt))
-    return n
+def merge_short(n, pairs, mask, salt, ids, values, keys, made):
+    """Merge the n <= SHORT symbols in `ids`, whose pairs are in `values`; how many tokens there are.
+
+    keys: SHORT of rank << 6 | position, or NO_KEY. made: what the symbol there becomes with the next one. A bit of
+    `alive` is a symbol that is left.
+    """
+    is_tiny = n <= 16
+    for k in range(n, 16 if is_tiny else SHORT):
+        put(keys, k, NO_KEY)
+    for k in range(n):
+        _set_pair(at(values, k), k, keys, made)
+    alive = _ONE if n == 1 else ((_ONE << np.uint64(n - 1)) << _ONE) - _ONE
+    while True:
+        least = least_of_16(keys, 0) if is_tiny else least_of_64(keys, 0)
+        if least == NO_KEY:
+            break
+        i = np.int64(least) & (SHORT - 1)
+        behind = alive & ~((_TWO << np.uint64(i)) - _ONE)
+        right = lowest_bit(behind)
+        behind &= behind - _ONE
+        before = alive & ((_ONE << np.uint64(i)) - _ONE)
+        alive ^= _ONE << np.uint64(right)
+        new = np.int64(at(made, i))
+        put(ids, i, np.int32(new))
+        put(keys, right, NO_KEY)
+        value = NO_PAIR
+        if behind != _NONE:
+            value = merged(new, np.int64(at(ids, lowest_bit(behind))), pairs, mask, salt)
+        _set_pair(value, i, keys, made)
+        if before != _NONE:
+            left = highest_bit(before)
+            _set_pair(merged(np.int64(at(ids, left)), new, pairs, mask, salt), left, keys, made)
+    n_ids = np.int64(0)
+    while alive != _NONE:
+        put(ids, n_ids, at(ids, lowest_bit(alive)))
+        alive &= alive - _ONE
+        n_ids += 1
+    return n_ids
+
+
+@helper
+def _set_pair(value, k, keys, made):
+    """Put what the symbol at k makes with the next one: rank << 32 | id, or NO_PAIR."""
+    put(keys, k, NO_KEY if value == NO_PAIR else np.uint32(((value >> _32) << np.uint64(6)) | np.uint64(k)))
+    put(made, k, np.int32(value & _LOWER))
 
 
 @helper

@@ -65,7 +65,7 @@ def _digits(source, p, e, pages, flags, most):
 
 
 @helper
-def _contraction(source, p, e, kind):
+def contraction(source, p, e, kind):
     """Return the position after 's, 't, 're, 've, 'm, 'll or 'd, whose quote is at p; p if there is none."""
     if p + 1 >= e:
         return p
@@ -147,7 +147,7 @@ def _gpt2_end(source, p, e, pages, flags, numbers):
     found, after = class_at(source, p, e, pages, flags)
     c = np.int64(at(source, p))
     if c == 39:
-        q = _contraction(source, p, e, 1)
+        q = contraction(source, p, e, 1)
         if q > p:
             return q
     apart = at(numbers, DIGITS_APART) != 0
@@ -182,7 +182,7 @@ def _rest_end(source, p, e, pages, flags, numbers, found, after):
 def _cl100k_end(source, p, e, pages, flags, numbers):
     found, after = class_at(source, p, e, pages, flags)
     if np.int64(at(source, p)) == 39:
-        q = _contraction(source, p, e, at(numbers, CONTRACTION))
+        q = contraction(source, p, e, at(numbers, CONTRACTION))
         if q > p:
             return q
     if found & LETTER:
@@ -214,7 +214,7 @@ def _o200k_end(source, p, e, pages, flags, numbers):
         return _rest_end(source, p, e, pages, flags, numbers, found, after)
     kind = at(numbers, CONTRACTION)
     if kind != 0 and end < e and np.int64(at(source, end)) == 39:
-        return _contraction(source, end, e, kind)
+        return contraction(source, end, e, kind)
     return end
 
 

@@ -5,9 +5,12 @@ Of bytes, as GPT-2 does, or of characters with bytes for those that are no token
 Two caches of a fixed size hold the ids of words. A word of up to 15 bytes with up to four ids is its own key: two
 uint64 [bytes, length in the last], then its ids; a set of two such slots is one cache line. A word of up to 56 bytes
 with up to 16 ids takes a slot of 128 bytes in the other. Nothing is mistaken for another word, and what is in a cache
-changes how long a text takes, never its ids. Other words are merged each time (_merging.py). Memory: the caches
-(4 MiB), the tables of the vocabulary (16 bytes for each slot of pairs, about 60 per token where whole words are looked
-up), 44 bytes for each byte of the longest word (at most _WINDOW), and 4 per id. Time: O(bytes),
+changes how long a text takes, never its ids. Other words of up to 15 bytes may be a token (a table of slots like those
+of the cache); what is left is merged each time (_merging.py). Words of ASCII are found 64 bytes at a time
+(_windows.py).
+
+Memory: the caches (8 MiB), the tables of the vocabulary (per merge 32 to 64 bytes of slots of pairs, per token 64 to
+128 of slots of words), 44 bytes for each byte of the longest word (at most _WINDOW), and 4 per id. Time: O(bytes),
 O(n log n) of a long word.
 """
 # Compiled functions carry their types in the signatures of the kernels.
@@ -17,18 +20,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, load_u64, pointer, put, store_u64
-from tamis.kernels.language.jit import kernel
-from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT
+from tamis.kernels.language.intrinsics import at, load_u64, lowest_bit, pointer, put, store_u64
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U32_OUT, U64_IN, U64_OUT
 from tamis.kernels.tokens._merging import (
     HEAP_PER_BYTE,
+    MAX_RANK,
     NO_PAIR,
     SHORT,
     bytes_as_symbols,
@@ -39,12 +43,13 @@ from tamis.kernels.tokens._merging import (
     settled,
 )
 from tamis.kernels.tokens._pretokens import FAMILY, PIECES, plain_end, word_end
+from tamis.kernels.tokens._windows import is_ascii, window_ends
 from tamis.kernels.tokens.word_table import HEAD, WordTable, find_word
 
 MAX_ID = 1 << 28  # the upper bits of a fourth id count the ids
 _KEY_BYTES, _KEY_IDS = 15, 4
-_SETS_BITS = 15
-_LONG_BYTES, _LONG_IDS, _LONG_BITS = 56, 16, 14
+_SETS_BITS = 16
+_LONG_BYTES, _LONG_IDS, _LONG_BITS = 56, 16, 15
 _SLOT, _SET, _LONG_SLOT = 4, 8, 16  # uint64 of each
 _DONE, _NO_ROOM, _NO_SCRATCH, _NO_SEAM = 0, 1, 2, 3
 _WINDOW = 1 << 16  # bytes of a word that are merged at once
@@ -59,20 +64,40 @@ _IDS = np.uint64(0x0FFFFFFFFFFFFFFF)
 _NO_BITS = np.uint64(0)
 
 
+@helper
+def _short_hash(low, high, salt):
+    h = ((low ^ salt) * _P1) ^ (high * _P2)
+    return (h ^ (h >> _32)) * _P3
+
+
+@helper
+def _find_token(tokens, mask, low, high, h):
+    """Return the id of the token that a word of up to 15 bytes is, or -1."""
+    i = h & mask
+    while True:
+        k = np.int64(i) * _SLOT
+        found = at(tokens, k + 1)
+        if found == _NO_BITS:
+            return np.int64(-1)
+        if found == high and at(tokens, k) == low:
+            return np.int64(at(tokens, k + 2))
+        i = (i + _ONE) & mask
+
+
 @kernel(
     types.int64(
         *(U8_IN, I64_IN, I64_IN, I32_IN, I64_IN, U8_IN, U8_IN),
         *(I32_IN, I32_IN, U8_IN, I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
-        *(types.boolean, U64_IN, I32_IN, U8_IN),
-        *(U64_OUT, U64_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT),
+        *(types.boolean, U64_IN, types.boolean, U64_IN, I32_IN, U8_IN),
+        *(U64_OUT, U64_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT, U32_OUT),
         *(types.int64, U8_OUT, I64_OUT, I64_OUT),
     )
 )
 def _encode(
     data, starts, ends, segment_ids, numbers_in, pages_in, flags_in,
     char_pages_in, char_ids_in, cuts_in, byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
-    whole_words, slots_in, pool_in, pool_bytes_in,
-    cache_out, long_cache_out, ids_out, before_out, behind_out, values_out, heap_out,
+    by_windows, tokens_in, whole_words, slots_in, pool_in, pool_bytes_in,
+    cache_out, long_cache_out, ids_out, before_out, behind_out, values_out, heap_out, keys_out,
     window, out_bytes, n_ids_out, state,
 ):  # fmt: skip
     """Encode segments from state[_SEGMENT] on, from a position in it, or -1."""
@@ -81,9 +106,10 @@ def _encode(
     byte_ids, byte_pairs, pairs = pointer(byte_ids_in), pointer(byte_pairs_in), pointer(pairs_in)
     of_chars = at(numbers, FAMILY) == PIECES
     masks, slots, pool, pool_bytes = pointer(masks_in), pointer(slots_in), pointer(pool_in), pointer(pool_bytes_in)
+    tokens, token_mask = pointer(tokens_in), np.uint64(tokens_in.size // _SLOT - 1)
     cache, long_cache = pointer(cache_out), pointer(long_cache_out)
     ids, before, behind = pointer(ids_out), pointer(before_out), pointer(behind_out)
-    values, heap, out = pointer(values_out), pointer(heap_out), pointer(out_bytes)
+    values, heap, keys, out = pointer(values_out), pointer(heap_out), pointer(keys_out), pointer(out_bytes)
     size = np.int64(data.size)
     room = np.int64(out_bytes.size // 4)
     scratch = np.int64(ids_out.size)
@@ -111,6 +137,7 @@ def _encode(
             p = np.int64(at(starts, segment))
         e = np.int64(at(ends, segment))
         n_before = n_out
+        window_start, window_mask = p, _NO_BITS
         while p < e:
             if n_out + 4 > room:
                 put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
@@ -120,30 +147,32 @@ def _encode(
                 put(state, _LACKING, 4)
                 return _NO_ROOM
             q = word_end_
-            if q < 0 and p + 64 <= size:
-                q = plain_end(source, p, e, flags, cuts, numbers)
-            if q < 0:
+            if window_mask == _NO_BITS and q < 0 and p + 64 <= size:
+                if by_windows:
+                    window_start = p
+                    window_mask = window_ends(source, p, e, numbers)
+                else:
+                    q = plain_end(source, p, e, flags, cuts, numbers)
+            if window_mask != _NO_BITS:
+                q = window_start + lowest_bit(window_mask)
+                window_mask &= window_mask - _ONE
+            elif q < 0:
                 q = word_end(source, p, e, pages, flags, cuts, numbers)
             n = q - p
             short = n <= _KEY_BYTES and p + 16 <= size and word_end_ < 0
-            low = high = _NO_BITS
+            low = high = h = _NO_BITS
             i = np.int64(0)
             if short:
                 low = load_u64(source, p) & at(masks, 2 * n)
                 high = (load_u64(source, p + 8) & at(masks, 2 * n + 1)) | (np.uint64(n) << _56)
-                h = ((low ^ salt) * _P1) ^ (high * _P2)
-                h = (h ^ (h >> _32)) * _P3
+                h = _short_hash(low, high, salt)
                 i = np.int64(h >> np.uint64(64 - _SETS_BITS)) * _SET
-                if at(cache, i) == low and at(cache, i + 1) == high:
-                    last = at(cache, i + 3)
-                    store_u64(out, 4 * n_out, at(cache, i + 2))
-                    store_u64(out, 4 * n_out + 8, last & _IDS)
-                    n_out += np.int64(last >> _60)
-                    p = q
-                    continue
-                if at(cache, i + 4) == low and at(cache, i + 5) == high:
-                    last = at(cache, i + 7)
-                    store_u64(out, 4 * n_out, at(cache, i + 6))
+                first_differs = (at(cache, i) ^ low) | (at(cache, i + 1) ^ high)
+                second_differs = (at(cache, i + _SLOT) ^ low) | (at(cache, i + _SLOT + 1) ^ high)
+                if first_differs == _NO_BITS or second_differs == _NO_BITS:  # one jump for both: it is rarely wrong
+                    hit = i if first_differs == _NO_BITS else i + _SLOT
+                    last = at(cache, hit + 3)
+                    store_u64(out, 4 * n_out, at(cache, hit + 2))
                     store_u64(out, 4 * n_out + 8, last & _IDS)
                     n_out += np.int64(last >> _60)
                     p = q
@@ -151,16 +180,16 @@ def _encode(
             long_i = np.int64(-1)
             header = _NO_BITS
             if n <= _LONG_BYTES and p + _LONG_BYTES <= size and word_end_ < 0:
-                h = salt ^ np.uint64(n)
+                g = salt ^ np.uint64(n)
                 n_words = (n + 7) // 8
                 for k in range(n_words):
                     word = load_u64(source, p + 8 * k)
                     if k == n_words - 1:
                         word &= at(masks, 2 * (n - 8 * k))
-                    h = ((h ^ word) * _P1) ^ (h >> _32)
-                h = (h ^ (h >> _32)) * _P2
-                header = (h << np.uint64(16)) | (np.uint64(n) << np.uint64(8))
-                long_i = np.int64(h >> np.uint64(64 - _LONG_BITS)) * _LONG_SLOT
+                    g = ((g ^ word) * _P1) ^ (g >> _32)
+                g = (g ^ (g >> _32)) * _P2
+                header = (g << np.uint64(16)) | (np.uint64(n) << np.uint64(8))
+                long_i = np.int64(g >> np.uint64(64 - _LONG_BITS)) * _LONG_SLOT
                 stored = at(long_cache, long_i)
                 if (stored ^ header) & ~np.uint64(255) == _NO_BITS and stored != _NO_BITS:
                     n_equal = np.int64(0)
@@ -187,7 +216,12 @@ def _encode(
                         continue
             # A word that is not in a cache.
             m = np.int64(0)
-            if whole_words and word_end_ < 0:
+            if short:
+                token = _find_token(tokens, token_mask, low, high, h)
+                if token >= 0:
+                    put(ids, 0, np.int32(token))
+                    m = np.int64(1)
+            elif whole_words and word_end_ < 0:
                 record = find_word(source, size, p, n, salt, slots, slots_in.size, pool, pool_bytes)
                 if record >= 0:
                     put(ids, 0, at(pool, record + HEAD))
@@ -209,39 +243,41 @@ def _encode(
                 else:
                     m = bytes_as_symbols(source, p, n, byte_ids, byte_pairs, ids, values)
                 if m <= SHORT and p + n >= q:
-                    m = merge_short(m, pairs, mask, salt, ids, values)
+                    m = merge_short(m, pairs, mask, salt, ids, values, keys, behind)
                 else:
                     m = merge_long(m, pairs, mask, salt, ids, values, before, behind, heap)
                 if word_end_ >= 0 or p + n < q:
-                    tokens = m
+                    n_tokens = m
                     n_bytes = n
                     if p + n < q:
-                        tokens, n_bytes = settled(source, p, p + n - n // 8, of_chars, char_pages, char_ids, before, m)
-                    if tokens == 0 or (word_end_ >= 0 and np.int64(at(ids, 0)) != at(state, _NEXT_ID)):
+                        n_tokens, n_bytes = settled(
+                            source, p, p + n - n // 8, of_chars, char_pages, char_ids, before, m
+                        )
+                    if n_tokens == 0 or (word_end_ >= 0 and np.int64(at(ids, 0)) != at(state, _NEXT_ID)):
                         put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
                         put(state, _SEGMENT, segment)
                         put(state, _POSITION, p)
                         put(state, _N_OUT, n_out)
                         return _NO_SEAM
-                    if n_out + tokens + 4 > room:
+                    if n_out + n_tokens + 4 > room:
                         put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
                         put(state, _SEGMENT, segment)
                         put(state, _POSITION, p)
                         put(state, _N_OUT, n_out)
-                        put(state, _LACKING, tokens + 4)
+                        put(state, _LACKING, n_tokens + 4)
                         return _NO_ROOM
                     if word_end_ < 0:
                         put(state, _WORD, p)
                         put(state, _WORD_IDS, 0)
-                    for k in range(tokens):
+                    for k in range(n_tokens):
                         store_u64(out, 4 * (n_out + k), np.uint64(at(ids, k)))
-                    n_out += tokens
-                    put(state, _WORD_IDS, at(state, _WORD_IDS) + tokens)
+                    n_out += n_tokens
+                    put(state, _WORD_IDS, at(state, _WORD_IDS) + n_tokens)
                     p += n_bytes
                     word_end_ = q if p < q else np.int64(-1)
                     put(state, _WORD_END, word_end_)
                     if p < q:
-                        put(state, _NEXT_ID, np.int64(at(ids, tokens)))
+                        put(state, _NEXT_ID, np.int64(at(ids, n_tokens)))
                     continue
             if n_out + m + 4 > room:
                 put(n_ids_out, segment, at(n_ids_out, segment) + n_out - n_before)
@@ -305,6 +341,27 @@ def _fill_pairs(keys, values, salt, out):
         put(out, np.int64((i << _ONE) | _ONE), at(values, k))
 
 
+@kernel(types.void(U8_IN, I64_IN, I64_IN, I32_IN, U64_IN, types.uint64, U64_OUT))
+def _fill_tokens(data, starts, ends, ids, masks, salt, out):
+    """Insert the tokens data[starts[k]:ends[k]) of 1 to 15 bytes into slots that have room for them.
+
+    16 bytes from the start of each must be readable.
+    """
+    mask = np.uint64(out.size // _SLOT - 1)
+    for row in range(starts.size):
+        p = np.int64(at(starts, row))
+        n = np.int64(at(ends, row)) - p
+        low = load_u64(data, p) & at(masks, 2 * n)
+        high = (load_u64(data, p + 8) & at(masks, 2 * n + 1)) | (np.uint64(n) << _56)
+        i = _short_hash(low, high, salt) & mask
+        while at(out, np.int64(i) * _SLOT + 1) != _NO_BITS:
+            i = (i + _ONE) & mask
+        k = np.int64(i) * _SLOT
+        put(out, k, low)
+        put(out, k + 1, high)
+        put(out, k + 2, np.uint64(at(ids, row)))
+
+
 def _byte_masks() -> NDArray[np.uint64]:
     """Return for 0 to 15 bytes which bits of the first and of the second eight belong to a word."""
     wide = [(1 << (8 * n)) - 1 for n in range(16)]
@@ -352,8 +409,8 @@ class CharIds(NamedTuple):
 class BpeTables:
     """A vocabulary as the kernel reads it. Made once (`make`); processes that are forked later share it.
 
-    numbers: of the expression that cuts texts into words (_pretokens.py). words: where a word that is a token is taken
-    as it is, all tokens.
+    numbers: of the expression that cuts texts into words (_pretokens.py). tokens: words of up to 15 bytes that are a
+    token, in slots like those of the cache. words: longer ones, where these are taken as they are.
     """
 
     numbers: NDArray[np.int64]
@@ -363,6 +420,8 @@ class BpeTables:
     byte_pairs: NDArray[np.uint64]
     pairs: NDArray[np.uint64]
     salt: np.uint64
+    by_windows: bool
+    tokens: NDArray[np.uint64]
     words: WordTable | None
 
     @classmethod
@@ -372,16 +431,19 @@ class BpeTables:
         classes: CharClasses,
         byte_ids: NDArray[np.int32],
         merges: NDArray[np.int64],
-        words: dict[bytes, int] | None,
+        tokens: Mapping[bytes, int],
+        *,
+        ignore_merges: bool,
         chars: CharIds | None = None,
     ) -> BpeTables:
         """Build from merges: rows of (left id, right id, rank, merged id), of which the last of equal pairs counts.
 
-        `chars`: of a tokenizer whose words begin as characters.
+        `tokens`: the bytes of all tokens; `ignore_merges`: a word that is one is taken as it is, also where merges do
+        not make it. `chars`: of a tokenizer whose words begin as characters.
         """
         left, right, rank, new = (np.ascontiguousarray(column).astype(np.uint64) for column in merges.T)
-        if merges.size and (merges.min() < 0 or merges.max() >= MAX_ID):
-            raise ValueError(f"BpeTables: ids and ranks must be from 0 to {MAX_ID - 1:,}")
+        if merges.size and (merges.min() < 0 or merges.max() >= MAX_ID or merges[:, 2].max() >= MAX_RANK):
+            raise ValueError(f"BpeTables: ids must be from 0 to {MAX_ID - 1:,}, and ranks to {MAX_RANK - 1:,}")
         salt = np.uint64(int.from_bytes(os.urandom(8), "little"))
         pairs = np.full(2 << max(4, (2 * len(merges)).bit_length()), NO_PAIR, np.uint64)
         keys, values = (left << _32) | right, (rank << _32) | new
@@ -392,16 +454,41 @@ class BpeTables:
         first, second = byte_of[merges[:, 0]], byte_of[merges[:, 1]]
         is_bytes = (first >= 0) & (second >= 0)
         byte_pairs[(first << 8 | second)[is_bytes]] = values[is_bytes]  # of equal pairs the last, as in the table
-        table = None
-        if words is not None:
-            table = WordTable(salt)
-            table.add(list(words), [[token] for token in words.values()])
-        return cls(numbers, classes, chars or CharIds.make({}, ()), byte_ids, byte_pairs, pairs, salt, table)
+        words = None
+        if ignore_merges:
+            words = WordTable(salt)
+            long = {token: i for token, i in tokens.items() if len(token) > _KEY_BYTES}
+            words.add(list(long), [[i] for i in long.values()])
+        by_windows = bool(numbers[FAMILY] != PIECES) and is_ascii(classes.flags)
+        made = cls(
+            *(numbers, classes, chars or CharIds.make({}, ()), byte_ids, byte_pairs, pairs, salt, by_windows),
+            *(np.zeros(_SLOT, np.uint64), words),
+        )
+        return made._with_tokens(tokens, ignore_merges)
+
+    def _with_tokens(self, tokens: Mapping[bytes, int], ignore_merges: bool) -> BpeTables:
+        """Return the same tables that also find short words which are tokens, if merges make them or are ignored."""
+        short = {token: i for token, i in tokens.items() if 0 < len(token) <= _KEY_BYTES}
+        if not short:
+            return self
+        ids = np.fromiter(short.values(), np.int32, len(short))
+        ends = np.cumsum(np.fromiter(map(len, short), np.int64, len(short)))
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        data = np.frombuffer(b"".join(short) + bytes(64), np.uint8)
+        if not ignore_merges:
+            found, n_ids = BpeEncoder(self).encode(data, Segments(starts, ends, np.full(ids.size, -1, np.int32)))
+            is_made = n_ids == 1
+            is_made[is_made] = found[(np.cumsum(n_ids) - 1)[is_made]] == ids[is_made]
+            starts, ends, ids = starts[is_made], ends[is_made], ids[is_made]
+        slots = np.zeros(_SLOT << (2 * ids.size).bit_length(), np.uint64)
+        _fill_tokens(data, starts, ends, ids, _MASKS, self.salt, slots)
+        return replace(self, tokens=slots)
 
     @property
     def n_bytes(self) -> int:
         """Memory that it takes."""
-        return int(self.pairs.nbytes + self.byte_pairs.nbytes) + (self.words.n_bytes if self.words else 0)
+        words = self.words.n_bytes if self.words else 0
+        return int(self.pairs.nbytes + self.byte_pairs.nbytes + self.tokens.nbytes) + words
 
 
 class Segments(NamedTuple):
@@ -420,6 +507,7 @@ class BpeEncoder:
         self._cache = _aligned(_SET << _SETS_BITS)
         self._long_cache = _aligned(_LONG_SLOT << _LONG_BITS)
         self._words = tables.words or WordTable()
+        self._keys = np.empty(SHORT, np.uint32)
         self._set_scratch(1 << 10)
 
     def _set_scratch(self, n: int) -> None:
@@ -445,8 +533,24 @@ class BpeEncoder:
                 *(tables.numbers, tables.classes.pages, tables.classes.flags),
                 *(tables.chars.pages, tables.chars.ids, tables.chars.cuts),
                 *(tables.byte_ids, tables.byte_pairs, tables.pairs, tables.salt, _MASKS),
-                *(tables.words is not None, words.slots, words.pool, words.pool_bytes),
-                *(self._cache, self._long_cache, self._ids, self._before, self._behind, self._values, self._heap),
+                *(
+                    tables.by_windows,
+                    tables.tokens,
+                    tables.words is not None,
+                    words.slots,
+                    words.pool,
+                    words.pool_bytes,
+                ),
+                *(
+                    self._cache,
+                    self._long_cache,
+                    self._ids,
+                    self._before,
+                    self._behind,
+                    self._values,
+                    self._heap,
+                    self._keys,
+                ),
                 *(window, out.view(np.uint8), n_ids, state),
             )
             if status == _NO_SCRATCH:

@@ -106,6 +106,54 @@ def test_any_text(kind: str, texts: list[str]) -> None:
     assert lists(own, texts) == of_library(library, texts)
 
 
+# What decides where words of ASCII end, many times next to each other.
+MIXTURES = (
+    "'sStTdDmMrRvVeElL a",
+    "ab AB1'\n/",
+    "a.b \n\t/",
+    "aA'sS.",
+    "  \n\r\tx1(",
+    "0123456789 a.",
+    "abcdefgh ABC é",
+)
+MIXTURES += ("a'é漢 .\n1", "/*\n\r. a", "'\u017fs a", "".join(map(chr, range(1, 128))))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_ascii_end_where_the_library_ends_them(kind: str) -> None:
+    library, own = both(kind)
+    chance = random.Random(4)
+    texts = ["".join(chance.choices(chance.choice(MIXTURES), k=chance.randrange(1, 150))) for _ in range(1500)]
+    assert lists(own, list(texts)) == of_library(library, texts)
+
+
+def test_other_classes_of_ascii_are_cut_word_by_word() -> None:
+    library, own = both("cl100k")
+    tables = own._tables
+    flags = tables.classes.flags.copy()
+    flags[ord("#")] = flags[ord("a")]  # as a library might see it
+    other = BpeTokenizer.__new__(BpeTokenizer)
+    other.__setstate__(own.__getstate__())
+    classes = tables.classes._replace(flags=flags)
+    merges = read_json(library.to_str()).merges
+    other._tables = type(tables).make(tables.numbers, classes, tables.byte_ids, merges, {}, ignore_merges=False)
+    assert (tables.by_windows, other._tables.by_windows) == (True, False)
+    words = lists(other, ["b", "b#b b# #"])[1]
+    assert words == lists(other, ["b#b"])[0] + lists(other, [" b#"])[0] + lists(other, [" #"])[0]
+    assert lists(own, ["b#b"])[0] == lists(own, ["b"])[0] + lists(own, ["#b"])[0]
+
+
+def test_only_tokens_that_merges_make_are_taken_as_they_are() -> None:
+    parts = json.loads(both("gpt2")[0].to_str())
+    parts["model"]["merges"] = [merge for k, merge in enumerate(parts["model"]["merges"]) if k % 5 != 3]
+    text = json.dumps(parts)
+    library = tokenizers.Tokenizer.from_str(text)
+    own, why_not = of_json(text)
+    assert why_not == ""
+    texts = [library.decode([i]) for i in range(library.get_vocab_size())]
+    assert lists(own, [*texts, *odd_texts()]) == of_library(library, [*texts, *odd_texts()])
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "cl100k", "o200k", "mistral", "gemma"])
 def test_very_long_words_and_many_ids(kind: str) -> None:
     library, own = both(kind)
@@ -158,7 +206,7 @@ def test_a_token_as_long_as_a_window_is_merged_without_windows() -> None:
 def test_the_twin_cuts_as_the_kernel_and_the_library(kind: str) -> None:
     vocabulary = read_json(train(kind, TEXTS * 3).to_str())
     ranks = {(a, b): (rank, new) for a, b, rank, new in vocabulary.merges.tolist()}
-    whole = (vocabulary.tokens or {}).get
+    whole = (vocabulary.tokens if vocabulary.ignore_merges else {}).get
     texts = [text for text in odd_texts() if "<|" not in text and unicodedata.is_normalized("NFC", text)]
     texts = [text for text in texts if not any(map(char_class_differs, text))]
     vocabulary.prefix, name = Prefix.NONE, vocabulary.pattern.name

@@ -78,7 +78,8 @@ class BpeTokenizer:
             np.array(vocabulary.byte_ids, np.int32),
             vocabulary.merges,
             vocabulary.tokens,
-            None if vocabulary.char_ids is None else CharIds.make(vocabulary.char_ids, vocabulary.edges),
+            ignore_merges=vocabulary.ignore_merges,
+            chars=None if vocabulary.char_ids is None else CharIds.make(vocabulary.char_ids, vocabulary.edges),
         )
         normalized = {self._nfc(content): token for content, token in vocabulary.normalized.items()}
         self._added: list[AddedTokens | None] = [

@@ -20,7 +20,7 @@ from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.text.tokens.patterns import DIGITS_AND_GPT2, GPT2, PATTERNS, PIECES, Pattern, tiktoken_file
 
-MAX_ID = 1 << 28  # as of kernels/tokens/byte_bpe.py, which planning must not load
+MAX_ID, MAX_RANK = 1 << 28, 1 << 26  # as of kernels/tokens/byte_bpe.py, which planning must not load
 
 
 _MAX_BLANKS = 6  # of an added token
@@ -44,16 +44,17 @@ class NotUnderstood(Exception):
 class Vocabulary:
     """A BPE tokenizer, as its file describes it.
 
-    merges: (left, right, rank, merged) ids of the pairs. tokens: the bytes of every token, if a word that is a token is
-    taken as it is. raw, normalized: added tokens that are searched before and after normalization. char_ids: of the
-    characters that words begin as, by code point; None if these are bytes. edges: the bytes on both sides of each
-    merge, where words begin as characters.
+    merges: (left, right, rank, merged) ids of the pairs. tokens: the bytes of every token, where words begin as bytes;
+    ignore_merges: a word that is a token is taken as it is. raw, normalized: added tokens that are searched before and
+    after normalization. char_ids: of the characters that words begin as, by code point; None if these are bytes. edges:
+    the bytes on both sides of each merge, where words begin as characters.
     """
 
     pattern: Pattern
     byte_ids: list[int]
     merges: Any
-    tokens: dict[bytes, int] | None
+    tokens: dict[bytes, int]
+    ignore_merges: bool = False
     raw: dict[str, int] = field(default_factory=dict)
     normalized: dict[str, int] = field(default_factory=dict)
     nfc: bool = False
@@ -86,14 +87,13 @@ def _read_byte_level(parts: dict[str, Any], model: dict[str, Any]) -> Vocabulary
     missing = next((byte for char, byte in byte_of.items() if char not in vocab), None)
     if missing is not None:
         raise NotUnderstood(f"byte {missing:#04x} is no token")
-    tokens = None
-    if model.get("ignore_merges"):
-        tokens = {bytes(map(byte_of.__getitem__, t)): i for t, i in vocab.items() if t and byte_of.keys() >= set(t)}
+    tokens = {bytes(map(byte_of.__getitem__, t)): i for t, i in vocab.items() if t and byte_of.keys() >= set(t)}
     return Vocabulary(
         pattern=pattern,
         byte_ids=[vocab[char] for char in byte_of],
         merges=_ids_of_merges(_merges(model.get("merges"), vocab), vocab),
         tokens=tokens,
+        ignore_merges=bool(model.get("ignore_merges")),
         raw=raw,
         normalized=normalized,
         nfc=nfc,
@@ -129,7 +129,7 @@ def _read_pieces(parts: dict[str, Any], model: dict[str, Any]) -> Vocabulary:
         pattern=PIECES,
         byte_ids=[vocab[token] for token in byte_tokens],
         merges=_ids_of_merges(merges, vocab),
-        tokens=None,
+        tokens={},
         raw=raw,
         normalized=normalized,
         prefix=prefix,
@@ -349,7 +349,7 @@ def read_tiktoken(path: str) -> tuple[Vocabulary, dict[str, int]]:
                 raise UsageError(f"{path}: line {number} is not a token in base64 and its rank") from None
     values = list(ranks.values())
     missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
-    if missing is not None or min(values) < 0 or max(values) >= MAX_ID or len(set(values)) != len(values):
+    if missing is not None or min(values) < 0 or max(values) >= MAX_RANK or len(set(values)) != len(values):
         raise UsageError(f"{path}: damaged: its ranks are not different numbers, or a byte is no token ({missing})")
     rows = [
         (left, right, rank, rank)
@@ -362,6 +362,7 @@ def read_tiktoken(path: str) -> tuple[Vocabulary, dict[str, int]]:
         byte_ids=[ranks[bytes([byte])] for byte in range(256)],
         merges=np.array(rows, np.int64).reshape(-1, 4),
         tokens=ranks,
+        ignore_merges=True,
         size=1 + max(max(values), *special.values()),
     )
     return vocabulary, special
