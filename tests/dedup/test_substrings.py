@@ -511,6 +511,12 @@ def test_the_plan_of_a_run(tmp_path: Path) -> None:
     words = ["plan", "dedup", "substrings", str(source), "--set", "min_bytes=200", "--memory", "512MB"]
     plan = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
     assert plan["n_key_passes"] + plan["n_other_passes"] == 3
+    words = ["dedup", "substrings", str(source), str(tmp_path / "out"), "--min-bytes", "200", "--memory", "512MB"]
+    assert (
+        json.loads(CliRunner().invoke(app, [*words, "--plan", "--json"]).output)["scratch_bytes"]
+        == (plan["scratch_bytes"])
+    )
+    assert not (tmp_path / "out").exists()
     result = run(source, tmp_path / "out", min_bytes=200)
     assert result.scratch_bytes / 2 < plan["scratch_bytes"] < result.scratch_bytes * 2
     imagined = CliRunner().invoke(app, ["plan", "dedup", "substrings", "--dataset-bytes", "1TB", "--memory", "8GB"])

@@ -33,6 +33,12 @@ Index = Annotated[
         help="Keep an index of the documents that stay in this folder, for --against in later runs.",
     ),
 ]
+Plan = Annotated[
+    bool,
+    Option(
+        help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too small."
+    ),
+]
 Append = Annotated[bool, Option(help="Add the documents that stay to the index of --against.")]
 
 
@@ -67,13 +73,7 @@ class DuplicateOptions:
         ),
     ] = None
     append: Append = False
-    plan: Annotated[
-        bool,
-        Option(
-            help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too "
-            "small."
-        ),
-    ] = False
+    plan: Plan = False
 
     @property
     def workflow_arguments(self) -> dict[str, Any]:

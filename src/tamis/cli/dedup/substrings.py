@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tamis.cli.dedup.shared import Append, Index
-from tamis.cli.jobs.passes import perform_with
+from tamis.cli.dedup.shared import Append, Index, Plan, plan_or_run
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, CommandExit, Option
+from tamis.cli.parsing.arguments import Argument, Option
 
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents.")]
 
@@ -71,6 +70,7 @@ def substrings(
         ),
     ] = None,
     append: Append = False,
+    plan: Plan = False,
     *,
     work: options.ShardOptions,
 ) -> None:
@@ -101,4 +101,4 @@ def substrings(
         against=against,
         append=append,
     )
-    raise CommandExit(perform_with(workflow.run, work))
+    plan_or_run(workflow, plan, work)
