@@ -197,6 +197,79 @@ def test_a_recipe_is_checked_like_a_script(tmp_path: Path) -> None:
         check_script(recipe)
 
 
+def findings_of(code: str) -> dict[tuple[int, str], tuple[str, str]]:
+    return {(f.line, f.what): (f.verdict, f.note) for f in judge(uses_of(code)) if f.verdict != WORKS}
+
+
+def test_names_end_with_what_binds_them() -> None:
+    code = """
+from nemo_curator.pipeline import Pipeline
+from nemo_curator.stages.text.io.reader import JsonlReader
+p = Pipeline("x")
+print([p for p in "Ab" if p.isupper()], {p: p.lower() for p in "A"}, lambda p: p.strip())
+def shadowed(p, JsonlReader):
+    p.anything()
+    JsonlReader(field=1)
+for reader, p in []:
+    p.anything()
+class Job:
+    def __init__(self):
+        self.pipeline = Pipeline("y")
+    def go(self):
+        self.pipeline.go(), self.other.go()
+def unrelated():
+    p = Pipeline("z")
+    p.nothing()
+class JsonlReader:
+    pass
+JsonlReader(field=1)
+Alias = Pipeline
+Alias(nothing=1)
+"""
+    assert set(findings_of(code)) == {(15, "Pipeline.go()"), (18, "Pipeline.nothing()"), (23, "Pipeline(nothing=...)")}
+
+
+def test_settings_of_a_run_are_checked() -> None:
+    code = "from nemo_curator.pipeline import Pipeline\nPipeline('x').run(memory='1GB', memori='1GB')\n"
+    assert findings_of(code) == {(2, "Pipeline.run(memori=...)"): (MISSING, "did you mean memory?")}
+
+
+def test_names_of_earlier_releases_are_located(tmp_path: Path) -> None:
+    found = findings_of(
+        "from nemo_curator.stages.text.modules import ScoreFilter\n"
+        "from nemo_curator.stages.text.filters import UrlsFilter\n"
+        "from nemo_curator.utils import prompts\n"
+    )
+    assert [note for _, note in found.values()] == [
+        "it is in another module: from tamis.stages.text.filters import ScoreFilter",
+        "it is in another module: from tamis.stages.text.filters.heuristic import UrlsFilter",
+        "keep prompts in the script",
+    ]
+    recipe = tmp_path / "job.yaml"
+    recipe.write_text(
+        "stages:\n  - _target_: nemo_curator.stages.text.modules.score_filter.ScoreFilter\n    text_field: text\n"
+    )
+    assert [f["verdict"] for f in check_script(recipe)["findings"]] == [WORKS]
+
+
+def test_paths_inside_each_other() -> None:
+    code = """
+from nemo_curator.stages.text.io.reader import JsonlReader
+from nemo_curator.stages.text.io.writer import JsonlWriter
+JsonlReader("first"), JsonlWriter("second")
+JsonlReader("second"), JsonlWriter("third")
+JsonlReader("a"), JsonlWriter("a/b")
+JsonlReader("c/d"), JsonlWriter("c")
+JsonlWriter("e", mode="overwrite")
+"""
+    found = findings_of(code)
+    assert {key: note.partition(":")[0] for key, (_, note) in found.items()} == {
+        (6, "JsonlWriter('a/b')"): "a/b is inside the input a",
+        (7, "JsonlWriter('c')"): "the input c/d is inside the output c",
+        (8, "JsonlWriter(mode='overwrite')"): "removes only files that Tamis wrote",
+    }
+
+
 def test_what_behaves_otherwise_is_said_with_the_import(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(

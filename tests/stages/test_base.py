@@ -208,14 +208,14 @@ def test_a_composite_is_its_parts_and_never_runs() -> None:
         Both().process(Task())
 
 
-def test_with_on_a_composite_returns_a_copy_and_reaches_its_parts() -> None:
-    plain = Both()
-    changed = plain.with_({"add": {"batch_size": 9}}).with_({"twice": {"name": "double"}})
-    assert [(s.name, s.batch_size) for s in changed.decompose_and_apply_with()] == [("add", 9), ("double", 1)]
-    assert [(s.name, s.batch_size) for s in plain.decompose_and_apply_with()] == [("add", 1), ("twice", 1)]
-    everywhere = plain.with_(batch_size=3)
-    assert [s.batch_size for s in everywhere.decompose_and_apply_with()] == [3, 3]
-    assert plain.with_(name="renamed").name == "renamed"
+def test_with_on_a_composite_changes_it_and_reaches_its_parts() -> None:
+    both = Both()
+    assert both.with_({"add": {"batch_size": 9}}).with_({"twice": {"name": "double"}}) is both
+    assert [(s.name, s.batch_size) for s in both.decompose_and_apply_with()] == [("add", 9), ("double", 1)]
+    with pytest.raises(UsageError, match="no stage named"):
+        both.with_({"twice": {"batch_size": 2}})
+    assert [s.batch_size for s in both.with_(batch_size=3).decompose_and_apply_with()] == [3, 3]
+    assert both.with_(name="renamed").name == "renamed"
 
 
 def test_with_on_a_composite_refuses_what_it_does_not_know() -> None:

@@ -19,8 +19,9 @@ from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.reader.jsonl import JsonlReaderStage
 from tamis.stages.text.io.writer import JsonlWriter
-from tamis.stages.text.modifiers import Modify
+from tamis.stages.text.modifiers import LineRemover, Modify
 from tamis.stages.text.modifiers.unicode import UnicodeReformatter
+from tamis.stages.text.modules.splitter import DocumentSplitter
 from tamis.tasks import DocumentBatch, FileGroupTask
 from tamis.tasks.columns.frame_types import FLOAT, HUGE_INTEGER, INEXACT_INTEGER, INTEGER, KindCount, joined_types
 
@@ -190,3 +191,20 @@ def test_built_in_stages_called_directly_give_frames() -> None:
     assert isinstance(changed.data, pd.DataFrame)
     assert changed.data["text"].tolist() == ["one two three", "four five six"]
     assert batch.data is frame
+
+
+def test_frames_outside_of_runs_equal_those_that_a_user_makes(source: Path) -> None:
+    frame = pd.DataFrame({"text": ["a|b", "c"], "n": [1, 2]}, index=[7, 9])
+    split = DocumentSplitter("|").process(DocumentBatch("d", frame)).data
+    expected = pd.DataFrame({"text": ["a", "b", "c"], "n": [1, 1, 2], "segment_id": [0, 1, 0]})
+    assert split.equals(expected)  # rows that are repeated are numbered anew
+    kept = ScoreFilter(WordCountFilter(min_words=2)).process(DocumentBatch("d", pd.DataFrame({"text": ["a b", "c"]})))
+    assert kept.to_pandas().equals(pd.DataFrame({"text": ["a b"]}))
+    lines = Modify(LineRemover(["drop"])).process(DocumentBatch("d", pd.DataFrame({"text": ["x\ndrop\ny"]})))
+    pd.testing.assert_frame_equal(lines.to_pandas(), pd.DataFrame({"text": ["x\ny"]}))
+    (result,) = Pipeline("read", stages=[JsonlReader(str(source), files_per_partition=9)]).run(
+        InProcessExecutor(), progress=False
+    )
+    texts = [name for name, dtype in result.data.dtypes.items() if dtype == "str"]
+    assert texts
+    assert all(result.data[name].dtype == pd.Series(["x"]).dtype for name in texts)

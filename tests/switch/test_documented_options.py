@@ -13,12 +13,15 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
+from tamis.stages.text.deduplication.removal import TextDuplicatesRemovalStage
+from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
 from tamis.stages.text.io.reader import JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 from tamis.stages.text.modules.add_id import AddId
+from tamis.stages.text.modules.joiner import DocumentJoiner
 from tamis.stages.text.utils.constants import regex_url
 from tamis.stores import options
-from tamis.tasks import DocumentBatch
+from tamis.tasks import DocumentBatch, FileGroupTask
 from tamis.utils.split_large_files import split_jsonl_file_by_size, split_parquet_file_by_size
 
 
@@ -88,6 +91,43 @@ def test_keys_of_a_store_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None
             JsonlReader("s3://one/in", storage_options=wrong)
     with pytest.raises(UsageError, match="there is none"):
         JsonlReader("in", storage_options=given)
+
+
+def test_folders_of_local_paths_are_made_as_the_option_says(source: str, tmp_path: Path) -> None:
+    options = {"storage_options": {"auto_mkdir": True}}
+    out = str(tmp_path / "new/folder")
+    run(JsonlReader(source, read_kwargs=options), JsonlWriter(out, write_kwargs=options))
+    assert list((tmp_path / "new/folder").glob("*.jsonl"))
+    with pytest.raises(UsageError, match="auto_mkdir is not known"):
+        JsonlWriter(out, write_kwargs={"storage_options": {"auto_mkdir": False}})
+
+
+def test_what_stages_read_and_write_is_listed() -> None:
+    assert JsonlReader("in", fields=["a", "b"]).decompose()[-1].outputs() == (["data"], ["a", "b"])
+    assert (AddId("id").inputs(), AddId("id").outputs()) == ((["data"], []), (["data"], ["id"]))
+    joiner = DocumentJoiner(text_field="t", max_length=3, length_field="n")
+    assert joiner.outputs() == (["data"], ["t", "id", "n"])
+
+
+def test_listed_duplicates_are_removed_without_setup(tmp_path: Path) -> None:
+    pd.DataFrame({"id": [2]}).to_parquet(tmp_path / "ids.parquet")
+    stage = TextDuplicatesRemovalStage(str(tmp_path / "ids.parquet"), id_field="id")
+    left = stage.process(DocumentBatch("d", pd.DataFrame({"id": [1, 2, 3]}), _metadata={"source_files": ["x"]}))
+    assert left.data["id"].tolist() == [1, 3]
+    assert left._metadata == {"source_files": ["x"], "num_removed": 1}
+
+
+def test_removal_takes_groups_of_files_instead_of_an_input(source: str, tmp_path: Path) -> None:
+    workflow = TextDuplicatesRemovalWorkflow(
+        input_path="", ids_to_remove_path=str(tmp_path / "ids"), output_path=str(tmp_path / "left"),
+        input_filetype="jsonl", output_filetype="jsonl", id_field="id", duplicate_id_field="id",
+    )  # fmt: skip
+    (tmp_path / "ids").mkdir()
+    path = next(Path(source).rglob("*.jsonl"))
+    ids = [json.loads(line)["id"] for line in path.read_text().splitlines()]
+    pd.DataFrame({"id": ids[:1]}).to_parquet(tmp_path / "ids/a.parquet")
+    result = workflow.run(InProcessExecutor(), initial_tasks=[FileGroupTask("d", [str(path)])], progress=False)
+    assert [task._metadata["num_removed"] for task in result.pipeline_tasks["removal"]] == [1]
 
 
 def test_helpers_have_their_names() -> None:

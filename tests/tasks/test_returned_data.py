@@ -242,6 +242,7 @@ def test_categories_do_not_lead_astray() -> None:
 
 def test_frames_given_one_after_the_other_are_each_as_the_records_are() -> None:
     batch = batch_of()
+    batch.number(0)  # as in a run
     batch.to_pandas()["o"][0]["new"] = 1
     assert batch.to_pandas()["o"].tolist() == batch.values("o")
     assert batch.to_pandas()["text"][0] is batch.to_pandas()["text"][0]

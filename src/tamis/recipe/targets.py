@@ -47,6 +47,16 @@ _TRUST = "trust_remote_code"  # of stages, and of what they hand on to transform
 _FOREIGN_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_", "_mode_")
 
 
+def current_name(path: str) -> str:
+    """Return where a name of an earlier release of NeMo Curator is now.
+
+    >>> current_name("tamis.stages.text.modules.score_filter.ScoreFilter")
+    'tamis.stages.text.filters.ScoreFilter'
+    """
+    room, _, last = path.rpartition(".")
+    return f"{_EARLIER.get(room, room)}.{last}"
+
+
 @dataclass(frozen=True)
 class Targets:
     """Checks and builds the `_target_` mappings of one recipe."""
@@ -112,9 +122,7 @@ class Targets:
                 f"expected the dotted name of a class such as tamis.stages.text.io.reader.JsonlReader, got {name!r}"
             )
         if name.startswith("nemo_curator."):
-            name = "tamis." + name.removeprefix("nemo_curator.")
-            room, _, last = name.rpartition(".")
-            name = f"{_EARLIER.get(room, room)}.{last}"
+            name = current_name("tamis." + name.removeprefix("nemo_curator."))
         module = name.rpartition(".")[0]
         if not self._permitted(module):
             todo = (

@@ -414,21 +414,27 @@ class CompositeStage(ProcessingStage[X, Y]):
     def with_(  # type: ignore[override]
         self, stage_with_dict: dict[str, dict[str, Any]] | None = None, **settings: Any
     ) -> Any:
-        """Return a copy with settings per stage name, `with_({stage_name: {settings}})`, or with settings for all."""
+        """Change settings per stage name, `with_({stage_name: {settings}})`, or settings for all; return this stage.
+
+        Unlike that of other stages this changes the stage itself, as in NeMo Curator.
+        """
         stage_settings = stage_with_dict
-        changed = copy.deepcopy(self)
-        earlier = self.__dict__.get("_with", [])
+        earlier, name = self.__dict__.get("_with", []), None
         if stage_settings is None:
             name = settings.pop("name", None)
-            if name is not None:
-                object.__setattr__(changed, "name", name)
             stage_settings = {"*": settings} if settings else {}
         elif settings:
             raise UsageError("with_(): give settings per stage name, or settings for all stages, not both")
-        object.__setattr__(changed, "_with", [*earlier, stage_settings])
-        if earlier or stage_settings:
-            changed.decompose_and_apply_with()
-        return changed
+        object.__setattr__(self, "_with", [*earlier, stage_settings])
+        try:
+            if earlier or stage_settings:
+                self.decompose_and_apply_with()
+        except BaseException:
+            object.__setattr__(self, "_with", earlier)
+            raise
+        if name is not None:
+            object.__setattr__(self, "name", name)
+        return self
 
     def decompose_and_apply_with(self) -> list[ProcessingStage[Any, Any]]:
         stages = self.decompose()

@@ -53,6 +53,9 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     """The class of the batches that it returns."""
     hints: ReadHints = ReadHints()
 
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], list(self.fields or [])
+
     def process(self, task: FileGroupTask) -> Any:
         """Read whole files as one batch, for use outside of a run; a run reads ranges that fit its budget."""
         from tamis.formats.whole_file import read_whole_files

@@ -35,6 +35,7 @@ _CREDENTIALS = (
 _CLIENT = ("endpoint_url", "region_name", "use_ssl", "verify")
 _CONFIG = ("connect_timeout", "read_timeout", "addressing_style", "s3")
 _KNOWN = ("anon", "endpoint_url", "requester_pays", "client_kwargs", "config_kwargs", "use_ssl")
+_MAKE_FOLDERS = "auto_mkdir"  # of local paths, whose folders are always made
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
     >>> check({"anon": True, "client_kwargs": {"endpoint_url": "http://localhost:9000"}}).endpoint_url
     'http://localhost:9000'
     """
-    options = dict(given or {})
+    options = _about_buckets(given)
     client, config = dict(options.get("client_kwargs") or {}), dict(options.get("config_kwargs") or {})
     _check_names(options, client, config, who)
     style = dict(config.get("s3") or {}).get("addressing_style") or config.get("addressing_style")
@@ -127,6 +128,11 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
         read_timeout=_seconds(config, "read_timeout", StoreOptions.read_timeout, who),
         use_ssl=options.get("use_ssl", client.get("use_ssl")),
     )
+
+
+def _about_buckets(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options without what is true of every local path."""
+    return {name: value for name, value in (given or {}).items() if (name, value) != (_MAKE_FOLDERS, True)}
 
 
 def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any], who: str) -> None:
@@ -166,7 +172,7 @@ def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> fl
 
 def remember(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> None:
     """Remember the options for the buckets of these URLs, here and in the processes that this one starts."""
-    if not given:
+    if not _about_buckets(given):
         return
     options = check(given, who)
     restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in _buckets_of(urls, who)}})

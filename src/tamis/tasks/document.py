@@ -46,6 +46,9 @@ class SourceFrame(NamedTuple):
         return self._replace(names=self.names.difference(names))
 
     def take(self, indices: Array) -> SourceFrame:
+        """Return the frame of some rows; of none if rows are repeated, so that they are numbered anew."""
+        if len(indices) and np.bincount(indices).max() > 1:
+            return SourceFrame()
         return self._replace(rows=indices if self.rows is None else self.rows[indices])
 
 
@@ -334,8 +337,10 @@ class DocumentBatch(Task["pa.Table"]):
 
         Fields of JSON records are columns of Python objects, each value as in the JSON, null as None.
         """
-        if self._rows is None and is_frame(self._table):
-            return self._table if columns is None else self._table[list(columns)]
+        if self._rows is None and (
+            is_frame(self._table) or (self._source_frame is not None and self.frames == "pandas")
+        ):
+            return self.data if columns is None else self.data[list(columns)]
         from tamis.tasks.frames import frame_of
 
         return frame_of(self, self._named(columns))

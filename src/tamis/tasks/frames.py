@@ -106,7 +106,7 @@ def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
     if kind != OBJECT:
         series = typed_series(name, array, objects, kind, index, is_required=batch.is_as_recorded(name))
         if series is not None:
-            return series
+            return series if batch.numbering or kind != "string" else series.astype("str" if _has_texts() else object)
     return pd.Series(objects.copy(), index=index, dtype=object)
 
 
@@ -213,9 +213,13 @@ def same_times(series: Any, before: pa.Array) -> Array:
 
 def text_dtype() -> Any:
     """Return pandas' dtype of texts, with Python objects as its values: these identify rows (returned_data.py)."""
-    if int(pd.__version__.partition(".")[0]) < _FIRST_WITH_TEXTS:
-        return object
-    return pd.StringDtype(storage="python", na_value=np.nan)
+    return pd.StringDtype(storage="python", na_value=np.nan) if _has_texts() else object
+
+
+def _has_texts() -> bool:
+    import pandas
+
+    return int(pandas.__version__.partition(".")[0]) >= _FIRST_WITH_TEXTS
 
 
 def frame_of_table(table: pa.Table, source: SourceFrame) -> pd.DataFrame:
@@ -240,7 +244,10 @@ def _series_in_memory(name: str, array: pa.Array, index: Any) -> Any:
     kind = array.type
     if is_text(kind) or is_json(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
         objects = _objects(array, pa.types.is_nested(kind))
-        series = typed_series(name, array, objects, type_of_values(array), index, is_required=False)
+        type_name = type_of_values(array)
+        if type_name == "string" and _has_texts():
+            return pd.Series(objects, index=index, dtype="str")  # as of a frame that a user makes
+        series = typed_series(name, array, objects, type_name, index, is_required=False)
         return series if series is not None else pd.Series(objects, index=index, dtype=object)
     series = array.to_pandas()
     series.index = index

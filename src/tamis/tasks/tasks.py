@@ -25,8 +25,8 @@ class Task(Generic[T]):
     def validate(self) -> bool:
         return True
 
-    def add_stage_perf(self, perf: Any) -> None:
-        self._stage_perf.append(perf)
+    def add_stage_perf(self, perf_stats: Any) -> None:
+        self._stage_perf.append(perf_stats)
 
     def get_columns(self) -> list[str]:
         return []

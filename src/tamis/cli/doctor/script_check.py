@@ -6,16 +6,25 @@ import difflib
 import importlib
 import inspect
 import os
+import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tamis._nemo_hints import load_advice, suggest_replacement
 from tamis.cli.doctor.script_uses import Use, read_script, uses_of, uses_of_recipe
+from tamis.engine.run.settings import SETTINGS
+from tamis.recipe.targets import current_name
 
 WORKS, DIFFERS, MISSING = "works", "differs", "missing"
 # Rooms that users import from. Others are not looked at: importing is running.
 ROOMS = ("backends", "config", "core", "models", "pipeline", "stages", "tasks", "utils")
+_RUNS = ("run", "execute")  # methods that take the settings of a run besides their parameters
+_ALL = re.compile(r"^__all__ = \[([^]]*)\]", re.MULTILINE)
+_DEFINED = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+_NETWORKS = "models"  # modules of networks, which are called in another way than those of NeMo Curator
 _NOTHING = object()
 
 
@@ -30,7 +39,10 @@ class Finding:
 def check_script(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return all findings about a script, as plain JSON values, and the number of findings of each kind."""
     source, name = read_script(path), os.fspath(path)
-    uses = uses_of_recipe(source, name) if name.endswith((".yaml", ".yml")) else uses_of(source, name)
+    if name.endswith((".yaml", ".yml")):
+        uses = [replace(use, path=current_name(use.path)) for use in uses_of_recipe(source, name)]
+    else:
+        uses = uses_of(source, name)
     findings = judge(uses)
     counts = {v: sum(f.verdict == v for f in findings) for v in (WORKS, DIFFERS, MISSING)}
     return {"script": os.fspath(path), "counts": counts, "findings": [asdict(f) for f in findings]}
@@ -50,7 +62,10 @@ def judge(uses: Iterable[Use]) -> list[Finding]:
 
 
 def _judge_paths(uses: Iterable[Use]) -> list[Finding]:
-    """Return a finding for each output whose path, as the script has it, is that of an input or is inside of one."""
+    """Return a finding for each output that is inside of an input read before it, or has an input inside of it.
+
+    An input that comes after the output is that of another pipeline, which continues with what the first wrote.
+    """
     inputs: list[tuple[int, str, str]] = []
     outputs: list[tuple[int, str, str]] = []
     for use in uses:
@@ -66,11 +81,23 @@ def _judge_paths(uses: Iterable[Use]) -> list[Finding]:
                 paths += [(use.line, name, os.path.normpath(texts[p])) for p in wanted if texts.get(p)]
     findings = []
     for line, name, output in outputs:
-        for _, _, source in inputs:
-            if output == source or output.startswith(source.rstrip("/") + "/"):
+        for source_line, _, source in inputs:
+            if source_line > line:
+                continue
+            if _is_inside(output, source):
                 note = f"{output} is inside the input {source}: it is left out of what is read; give another folder"
                 findings.append(Finding(line, f"{name}({output!r})", DIFFERS, note))
+            elif _is_inside(source, output):
+                note = (
+                    f"the input {source} is inside the output {output}: a folder with files that Tamis did not write "
+                    "is refused; give another folder"
+                )
+                findings.append(Finding(line, f"{name}({output!r})", DIFFERS, note))
     return findings
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _judge_import(use: Use) -> Finding:
@@ -84,7 +111,9 @@ def _judge_import(use: Use) -> Finding:
             use.line, f"from {use.path} import *", DIFFERS, "what is imported is unknown; import names one by one"
         )
     if find(use.path) is _NOTHING:
-        return Finding(use.line, what, MISSING, suggest_replacement(use.path) or _nearest(use.path))
+        return Finding(
+            use.line, what, MISSING, _elsewhere(use.path) or suggest_replacement(use.path) or _nearest(use.path)
+        )
     name = use.path.rpartition(".")[2]
     note = load_advice()["differs"].get(name) or load_advice()["behaviour"].get(name, "")
     return Finding(use.line, what, DIFFERS if note else WORKS, note)
@@ -110,7 +139,9 @@ def _judge_call(use: Use, thing: Any) -> list[Finding]:
 def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
     names = [p.name for p in parameters]
     verdicts = []
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names = [*names, *SETTINGS] if use.method in _RUNS else []
+    if names or not use.keywords:
         verdicts += [
             Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
             for keyword in use.keywords
@@ -123,6 +154,9 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
             f"{', '.join(p.name for p in takes) or 'none'}"
         )
         verdicts.append(Finding(use.line, f"{what}(...)", MISSING, note))
+    for parameter, text in use.texts if what.endswith("Writer") else ():
+        if (difference := load_advice()["values"].get(f"{parameter}={text}")) is not None:
+            verdicts.append(Finding(use.line, f"{what}({parameter}={text!r})", DIFFERS, difference))
     order = load_advice()["order"].get(what)
     if order and use.n_positional > 1:
         verdicts.append(
@@ -133,6 +167,39 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
             Finding(use.line, f"{what}(...)", DIFFERS, "arguments are unpacked (* or **), so they cannot be checked")
         )
     return verdicts
+
+
+def _elsewhere(path: str) -> str:
+    """Return where a name is that is not in the module of a script, as in earlier releases of NeMo Curator."""
+    name = path.rpartition(".")[2]
+    holders = [module for module, names in _public_names().items() if name in names]
+    if not holders:
+        return ""
+    nearest = max(holders, key=lambda module: (_n_shared(module, path), -module.count("."), module))
+    return f"it is in another module: from {nearest} import {name}"
+
+
+def _n_shared(module: str, path: str) -> int:
+    """Return how many leading parts two dotted paths have in common."""
+    pairs = zip(module.split("."), path.split("."), strict=False)
+    return next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), len(module))
+
+
+@cache
+def _public_names() -> dict[str, frozenset[str]]:
+    """Return the names that modules which users import from list or define, without importing these."""
+    root = Path(__file__).parents[2]
+    found = {}
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            listed = _ALL.search(text)
+            names = re.findall(r'"(\w+)"', listed[1]) if listed is not None else _DEFINED.findall(text)
+            parts = path.relative_to(root).with_suffix("").parts
+            module = ".".join(("tamis", *(part for part in parts if part != "__init__")))
+            if _NETWORKS not in parts:
+                found[module] = frozenset(names)
+    return found
 
 
 def _about_parameter(what: str, keyword: str, names: list[str]) -> str:

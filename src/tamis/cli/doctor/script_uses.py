@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PACKAGES = ("nemo_curator", "tamis")
 _MOST_BYTES = 10_000_000
 _TARGET = "_target_"  # in recipes: the class to make
+_SELF = "self."
 
 
 @dataclass(frozen=True)
@@ -116,33 +117,97 @@ def uses_of_recipe(source: str, name: str = "recipe") -> list[Use]:
     return sorted(uses, key=lambda use: use.line)
 
 
+_Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+
+
 @dataclass
 class _Finder(ast.NodeVisitor):
-    """Names are followed as a reader would who does not look at scopes: the last assignment counts."""
+    """Follows names in the order of lines: what a function, class or comprehension binds ends with it.
+
+    Attributes of `self` are those of all methods of a class.
+    """
 
     uses: list[Use] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # name in the script -> dotted path of what was imported
-    # name in the script -> dotted path of the class it is made by.
+    # name in the script, or self.name -> dotted path of the class it is made by.
     objects: dict[str, str] = field(default_factory=dict)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             path = _ours(alias.name)
+            first = alias.asname or alias.name.partition(".")[0]
+            self._forget(first)
             if path is not None:
                 self.uses.append(Use(node.lineno, "import", path))
-                first = alias.name.partition(".")[0]
-                self.names[alias.asname or first] = path if alias.asname else "tamis"
+                self.names[first] = path if alias.asname else "tamis"
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         path = _ours(node.module or "") if node.level == 0 else None
-        if path is None:
-            return
         for alias in node.names:
+            name = alias.asname or alias.name
+            self._forget(name)
+            if path is None:
+                continue
             whole = path if alias.name == "*" else f"{path}.{alias.name}"
             self.uses.append(Use(node.lineno, "import", whole, complete=alias.name != "*"))
             if alias.name != "*":
-                self.names[alias.asname or alias.name] = whole
+                self.names[name] = whole
 
+    # -- scopes --------------------------------------------------------------------------------------------------------
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._enter(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._enter(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._enter(node)
+
+    def _enter(self, node: _Scope) -> None:
+        if not isinstance(node, ast.Lambda):
+            self._forget(node.name)
+        names, objects = self.names.copy(), self.objects.copy()
+        arguments = node.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            self._forget(argument.arg)
+        for rest in (arguments.vararg, arguments.kwarg):
+            if rest is not None:
+                self._forget(rest.arg)
+        self.generic_visit(node)
+        of_self = {name: path for name, path in self.objects.items() if name.startswith(_SELF)}
+        self.names, self.objects = names, {**objects, **of_self}
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._forget(node.name)
+        names, objects = self.names.copy(), self.objects.copy()
+        self.generic_visit(node)
+        self.names, self.objects = names, objects
+
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        self._comprehend(node, [node.elt])
+
+    def visit_SetComp(self, node: ast.SetComp) -> None:
+        self._comprehend(node, [node.elt])
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
+        self._comprehend(node, [node.elt])
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        self._comprehend(node, [node.key, node.value])
+
+    def _comprehend(self, node: _Comprehension, results: list[ast.expr]) -> None:
+        names, objects = self.names.copy(), self.objects.copy()
+        for generator in node.generators:
+            self.visit(generator.iter)
+            self._bind(generator.target, None)
+            for condition in generator.ifs:
+                self.visit(condition)
+        for result in results:
+            self.visit(result)
+        self.names, self.objects = names, objects
+
+    # -- binding -------------------------------------------------------------------------------------------------------
     def visit_Assign(self, node: ast.Assign) -> None:
         self.generic_visit(node)
         for target in node.targets:
@@ -157,18 +222,50 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
         self._bind(node.target, node.value)
 
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self.visit(node.iter)
+        self._bind(node.target, None)
+        for statement in (*node.body, *node.orelse):
+            self.visit(statement)
+
+    def visit_AsyncFor(self, node: ast.AsyncFor) -> None:
+        self.visit_For(node)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name is not None:
+            self._forget(node.name)
+        self.generic_visit(node)
+
     def visit_withitem(self, node: ast.withitem) -> None:
         self.generic_visit(node)
         if node.optional_vars is not None:
             self._bind(node.optional_vars, node.context_expr)
 
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            made_by = self._class_of(value)
-            self.objects.pop(target.id, None)
-            if made_by is not None:
-                self.objects[target.id] = made_by
+    def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
+        """Follow the assignment of a value, None for one that is not known, to all names of a target."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for part in target.elts:
+                self._bind(part, None)
+            return
+        if isinstance(target, ast.Starred):
+            self._bind(target.value, None)
+            return
+        name = _name_of(target)
+        if name is None:
+            return
+        made_by = self._class_of(value) if value is not None else None
+        path = self._path(value) if value is not None else None
+        self._forget(name)
+        if made_by is not None:
+            self.objects[name] = made_by
+        elif path is not None:
+            self.names[name] = path
 
+    def _forget(self, name: str) -> None:
+        self.names.pop(name, None)
+        self.objects.pop(name, None)
+
+    # -- uses ----------------------------------------------------------------------------------------------------------
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
         path, method = self._path(node.func), ""
@@ -197,14 +294,23 @@ class _Finder(ast.NodeVisitor):
 
     def _class_of(self, node: ast.expr) -> str | None:
         """Return the class that an expression is made by: a call of one, a variable, or a chain of add_stage()."""
-        if isinstance(node, ast.Name):
-            return self.objects.get(node.id)
+        name = _name_of(node)
+        if name is not None:
+            return self.objects.get(name)
         if not isinstance(node, ast.Call):
             return None
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("add_stage", "with_"):
             return self._class_of(node.func.value)
         path = self._path(node.func)
         return path if path is not None and path.rpartition(".")[2][:1].isupper() else None
+
+
+def _name_of(node: ast.expr) -> str | None:
+    """Return the name of a variable, or `self.` and that of an attribute."""
+    if isinstance(node, ast.Name):
+        return node.id
+    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return f"{_SELF}{node.attr}" if is_own and isinstance(node, ast.Attribute) else None
 
 
 def _ours(module: str) -> str | None:

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -294,6 +294,7 @@ class TextDuplicatesRemovalStage(_ById):
     read_kwargs: Mapping[str, Any] | None = None
     drop_id_field: bool = False
     name: str = "remove_listed_duplicates"
+    _listed: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         read_options("TextDuplicatesRemovalStage", self.read_kwargs)
@@ -315,9 +316,17 @@ class TextDuplicatesRemovalStage(_ById):
         key_tables = [self._keys(read_whole_file(os.fsdecode(p)), self.duplicate_id_field) for p in files.paths]
         self._listed = np.unique(np.concatenate([keys[has] for keys, has in key_tables]))
 
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        left = super().process(batch)
+        left._metadata = {**batch._metadata, "num_removed": batch.num_items - left.num_items}
+        return left
+
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
+        if self._listed is None:
+            self.setup()
         keys, has_id = self._keys(batch, self.id_field)
-        return has_id & np.isin(keys, self._listed)
+        mask: np.ndarray[Any, Any] = has_id & np.isin(keys, self._listed)
+        return mask
 
     def _keys(self, batch: DocumentBatch, field: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the 128-bit hashes of ids, 16 bytes each, and a mask of the documents that have one."""

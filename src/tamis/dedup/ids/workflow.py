@@ -19,6 +19,7 @@ from tamis.dedup.passes import DedupResult, Passes
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
+from tamis.stages.text.io.formats import writer_of
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 from tamis.stores.run_locations import run_dir_of
@@ -108,8 +109,12 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
                 f"{_WHO}: input_fields must hold id_field ({self.own_field!r}); drop_id_field leaves it out"
             )
         self._refuse_own_output()
-        if self.input_path is not None:
-            self.input_path = absolute(self.input_path, "input_path")
+        self.input_path = absolute(self.input_path, "input_path") if self.input_path else None
+        if self.output_filetype is not None:  # the files are looked at when it runs
+            writer_of(self.output_filetype)(
+                self.output_path, write_kwargs=self.output_kwargs, fields=self.output_fields
+            )
+        elif self.input_path is not None:
             self._writer()
 
     @property
@@ -202,7 +207,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         return result
 
     def run(
-        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
+        self, executor: Any = None, initial_tasks: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
         """Run the workflow. `initial_tasks`: groups of files instead of input_path.
 
@@ -222,5 +227,9 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         if result.summary.get("n_by_shared_ids"):
             warnings.warn(f"{_WHO}: {by_shared_ids(result.summary)}", stacklevel=2)
         removed = {"num_duplicates_removed": result.n_duplicates, "total_time": time.monotonic() - started_s}
-        tasks_of = {} if result.run is None else {"removal": load_results(result.run, "removal")}
+        written = [] if result.run is None else load_results(result.run, "removal")
+        for task in written:
+            n_read, n_written = (task._stage_perf[i].num_items_processed for i in (1, -1))
+            task._metadata["num_removed"] = n_read - n_written
+        tasks_of = {} if result.run is None else {"removal": written}
         return DocumentedResult("text_duplicates_removal", result, tasks_of, removed)

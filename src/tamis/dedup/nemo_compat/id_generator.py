@@ -37,9 +37,9 @@ class IdGeneratorBase:
         self.batch_registry = {key: (int(a), int(b)) for key, (a, b) in dict(batch_registry or {}).items()}
         self.files: list[str] = []  # by number, where ids are those of file and place
 
-    def hash_files(self, files: str | Sequence[str]) -> str:
+    def hash_files(self, filepath: str | Sequence[str]) -> str:
         """Return a name for a group of files, derived from their paths in order."""
-        paths = [files] if isinstance(files, str) else list(files)
+        paths = [filepath] if isinstance(filepath, str) else list(filepath)
         return hashlib.blake2b("\0".join(paths).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def register_batch(self, files: str | Sequence[str], count: int) -> int:

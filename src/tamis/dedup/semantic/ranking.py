@@ -32,8 +32,10 @@ class RankingStrategy:
             )
 
     @classmethod
-    def metadata_based(cls, metadata_cols: Sequence[str], ascending: bool | Sequence[bool] = True) -> RankingStrategy:
-        return cls(list(metadata_cols), ascending, "sort")
+    def metadata_based(
+        cls, metadata_cols: Sequence[str], ascending: bool | Sequence[bool] = True, random_seed: int = 42
+    ) -> RankingStrategy:
+        return cls(list(metadata_cols), ascending, "sort", random_seed)
 
     @classmethod
     def random(cls, random_seed: int = 42) -> RankingStrategy:

@@ -25,6 +25,7 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
     id_prefix: str | None = None
     overwrite: bool = False
     name: str = "add_id"
+    columns_in = ()
     columns_out = ("id_field",)
 
     def __post_init__(self) -> None:

@@ -58,6 +58,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     length_field: str | None = None
     name: str = "document_joiner"
     columns_in = ("text_field", "segment_id_field", "document_id_field", "length_field")
+    columns_out = ("text_field", "document_id_field", "length_field")
 
     # Segments may be in any batch of a partition, which has several if its files have different schemas.
     batch_size = ALL_BATCHES

@@ -23,7 +23,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
     segment_id_field: str = "segment_id"
     name: str = "document_splitter"
     columns_in = ("text_field",)
-    columns_out = ("segment_id_field",)
+    columns_out = ("text_field", "segment_id_field")
 
     def __post_init__(self) -> None:
         if not isinstance(self.separator, str) or not self.separator:

@@ -46,9 +46,11 @@ class BaseCommonCrawlUrlGenerator(URLGenerator):
     def generate_path_urls(self) -> list[str]:
         """Return the URLs of the lists of WARC files, one for each snapshot."""
 
-    def generate_data_urls(self, path_urls: str | list[str]) -> list[str]:
-        """Return the WARC files in these lists. Reads no more lists than `limit` requires."""
+    def generate_data_urls(self, path_urls: str | list[str] | None = None) -> list[str]:
+        """Return the WARC files in these lists, or all. Reads no more lists than `limit` requires."""
         urls: list[str] = []
+        if path_urls is None:
+            path_urls = self.generate_path_urls()
         for path_url in [path_urls] if isinstance(path_urls, str) else path_urls:
             urls += self._listed(path_url)
             if self.limit is not None and len(urls) >= self.limit:

@@ -80,7 +80,7 @@ class BaseFileReader(BaseReader):
     """Turns groups of files into documents by `read_data`."""
 
     @abstractmethod
-    def read_data(self, paths: list[str], read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> Any:
+    def read_data(self, file_paths: list[str], read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> Any:
         """Read all documents of these files: a pyarrow.Table, a pandas.DataFrame, or None."""
 
     def read_task(
