@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
 from tamis.kernels.loading.library import all_groups, import_all
+from tamis.kernels.markup.html_tags import count_tags
 from tamis.kernels.overlap.folding import folding
 from tamis.kernels.overlap.ngrams import Scanner, add_all, match_all, new_filter
 from tamis.kernels.pixels.scaling import scaled_square
@@ -248,6 +249,11 @@ def overlap() -> Iterator[Any]:
     ).tolist()
 
 
+def markup() -> Iterator[Any]:
+    page = b"<div><svg><a/><p></svg><!--<b>--><script><i></script></div></x><title>" * 3
+    yield [list(count_tags(page, *limits)) for limits in ((100, 100), (5, 100), (100, 2))]
+
+
 def main() -> None:
     called: set[str] = set()
     for kind in (native.Kernel, native.PythonKernel):
@@ -265,6 +271,7 @@ def main() -> None:
         "tokens": tokens,
         "substrings": substrings,
         "overlap": overlap,
+        "markup": markup,
     }
     found = {name: [plain(one) for one in of()] for name, of in groups.items()}
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]

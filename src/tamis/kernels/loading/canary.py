@@ -29,6 +29,7 @@ def check(group: str) -> None:
         "tokens": _tokens,
         "substrings": _substrings,
         "overlap": _overlap,
+        "markup": _markup,
     }
     got, expected = checks.get(group, lambda: ((), ()))()
     if got != expected:
@@ -115,6 +116,13 @@ def _byte_pairs(buf: np.ndarray[Any, Any]) -> Any:
     tables = BpeTables.make(np.array([0, 0, 1, 0, 0, 0]), classes, bytes_, merges, tokens, ignore_merges=True)
     segments = Segments(np.array([0]), np.array([14]), np.array([-1], np.int32))
     return BpeEncoder(tables).encode(buf, segments)[0].tolist()
+
+
+def _markup() -> tuple[object, object]:
+    from tamis.kernels.markup.html_tags import count_tags
+
+    page = b"<html><body><!-- <b> --><P>caf\xc3\xa9<script>'<i>'</SCRIPT>" + b"<div><td><a/></td></div>" * 8
+    return [tuple(count_tags(page, *limits)) for limits in ((99, 5), (99, 4), (20, 20))], [(36, 0), (8, 2), (21, 1)]
 
 
 def _substrings() -> tuple[object, object]:

@@ -1,11 +1,11 @@
 """Where the compiled kernels of a group are, and whether they exist. Imports neither numpy nor numba.
 
 Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch", "pixels",
-"tokens", "substrings"), so that a run compiles and loads only what its stages need. A group is one shared library per
-CPU level (levels.py). Its file name contains a hash of all sources that its machine code is made of: a library is found
-only while the sources are unchanged. Installed packages have the libraries in `built/`, next to the sources. Kernels
-that were edited in a checkout are compiled at first use and stored in a private folder of the user (cache.py). A file
-ends in the digest of its contents.
+"tokens", "substrings", "overlap", "markup"), so that a run compiles and loads only what its stages need. A group is one
+shared library per CPU level (levels.py). Its file name contains a hash of all sources that its machine code is made of:
+a library is found only while the sources are unchanged. Installed packages have the libraries in `built/`, next to the
+sources. Kernels that were edited in a checkout are compiled at first use and stored in a private folder of the user
+(cache.py). A file ends in the digest of its contents.
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ import json
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tamis import InProcessExecutor
+from tamis.kernels.markup.html_tags import FINE, TOO_DEEP, TOO_MANY, _hash_of, count_tags
 from tamis.pipeline import Pipeline
 from tamis.stages.text.download import parse_limits
 from tamis.stages.text.download.base import DocumentIterateExtractStage
@@ -32,6 +34,7 @@ from tamis.stages.text.download.parse_limits import (
 from tamis.stages.text.download.wikipedia import WikipediaExtractor, WikipediaIterator
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import FileGroupTask
+from tests.reference.markup_twin import html_tags
 from tests.support import warc_files
 from tests.support.run_dirs import run_dir_path
 
@@ -214,7 +217,7 @@ def run(stage: Any, path: Path, out: Path, field: str) -> tuple[list[dict[str, A
     return entries, [json.loads(line)[field] for p in out.glob("*.jsonl") for line in p.read_text().splitlines()]
 
 
-def test_the_bound_of_the_depth_is_never_below_the_depth() -> None:
+def test_tags_are_counted_as_one_by_one() -> None:
     rng = random.Random(1)
     parts = [
         "<div>",
@@ -250,21 +253,39 @@ def test_the_bound_of_the_depth_is_never_below_the_depth() -> None:
     ]
     for _ in range(3000):
         html = "".join(rng.choice(parts).replace("~", " ") for _ in range(rng.randint(1, 60)))
-        assert parse_limits._depth_bound(html) >= _depth(html), html
-    assert parse_limits._depth_bound("<div></div>" * 5000) < 5
-    assert parse_limits._depth_bound("<div><!--</div>-->" * 5000) > 4999
+        for n_tags, depth in ((100, 100), (100, rng.randint(1, 12)), (rng.randint(1, 30), 8)):
+            assert count_tags(html.encode(), n_tags, depth) == _counted(html, n_tags, depth), html
+    assert count_tags(b"<div></div>" * 5000, 10_000, 2) == (5000, FINE)
+    assert count_tags(b"<div><!--</div>-->" * 5000, 10_000, 4999) == (5000, TOO_DEEP)
 
 
-def _depth(html: str) -> int:
-    low, high = 0, 100
-    while low < high:
-        middle = (low + high) // 2
-        try:
-            parse_limits._check(parse_limits._html_tags(html), ParseLimits(10**6, middle, 10**6))
-            high = middle
-        except ParseRefused:
-            low = middle + 1
-    return low
+def _counted(html: str, max_tags: int, max_depth: int) -> tuple[int, int]:
+    """Count as the kernel does, one tag after the other."""
+    n_tags = 0
+
+    def seen() -> Iterator[tuple[str, bool]]:
+        nonlocal n_tags
+        for name, is_end in html_tags(html):
+            n_tags += not is_end
+            yield name, is_end
+
+    try:
+        parse_limits._check(seen(), ParseLimits(10**6, max_depth, max_tags))
+    except ParseRefused as exc:
+        return n_tags, TOO_DEEP if "deep" in str(exc) else TOO_MANY
+    return n_tags, FINE
+
+
+def test_end_tags_that_are_looked_for_in_vain_often_close_only_what_is_near() -> None:
+    """Names of one slot of the kernel's counts: an end tag of one that is not open looks through all that are."""
+    slots: dict[int, list[str]] = {}
+    for i in range(20_000):
+        slots.setdefault(_hash_of(f"e{i}") & 1023, []).append(f"e{i}")
+    name, other = max(slots.values(), key=len)[:2]
+    end = f"{'<b>' * 50}</{name}>{'<b>' * 60}".encode()
+    for n_in_vain, expected in ((1, (3010, FINE)), (5000, (3001, TOO_DEEP))):
+        page = f"<{name}>".encode() * 2900 + f"</{other}>".encode() * n_in_vain + end
+        assert count_tags(page, 200_000, 3000) == expected
 
 
 def test_a_deep_page_with_many_tags_is_refused_and_a_flat_one_is_not() -> None:

@@ -9,7 +9,6 @@ gets through, are parsed in a process of their own at once: fork costs some mill
 from __future__ import annotations
 
 import faulthandler
-import itertools
 import json
 import os
 import re
@@ -21,10 +20,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Self, TypeVar
 
-from tamis._lazy import np
 from tamis.failures import is_memory_failure
 
 T = TypeVar("T")
@@ -73,50 +70,6 @@ def error_name(exc: Exception) -> str:
 
 
 # -- size, depth and tags ---------------------------------------------------------------------------------------------
-_HTML_TAG = re.compile(r"<(?:(!--)|(/?)([a-zA-Z][^\s/>]*))")
-# Elements without content, and those that the next of their kind ends: they do not nest in themselves.
-_FLAT = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-        "colgroup",
-        "dd",
-        "dt",
-        "li",
-        "optgroup",
-        "option",
-        "p",
-        "rb",
-        "rp",
-        "rt",
-        "rtc",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-    ]
-)
-_RAW = {name: re.compile(f"</{name}", re.I) for name in ("script", "style", "textarea", "title", "xmp", "iframe")}
-_RAW_BEGIN = re.compile(rb"<(!--|script|style|textarea|title|xmp|iframe)", re.I)
-_RAW_END = {b"!--": re.compile(b"-->")} | {
-    name.encode(): re.compile(b"<(?=/" + name.encode() + b")", re.I) for name in _RAW
-}
-_NAME_BYTES = 8
-_MAX_NAMES = 500  # that `_depth_bound` looks at one by one
 _WIKI_TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\[(?=(?:[a-zA-Z]+:)?//)|\]|<!--|<(/?)([a-zA-Z]+)[^<>]*>")
 _WIKI_PAIRS = {"]]": "[[", "}}": "{{", "|}": "{|", "]": "["}
 _WIKI_FLAT = frozenset(["br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"])
@@ -130,71 +83,27 @@ def check_html(html: str | bytes, limits: ParseLimits) -> int:
     >>> check_html("<p>a<br>b</p>", HTML_LIMITS)
     3
     """
-    n_tags = html.count("<") if isinstance(html, str) else html.count(b"<")
+    page = html.encode("utf-8", "replace") if isinstance(html, str) else html
+    n_tags = page.count(b"<")
     if n_tags <= min(limits.max_tags, limits.max_depth):  # neither too many nor nested too deeply, end tags included
         return n_tags
-    n_tags -= html.count("</") if isinstance(html, str) else html.count(b"</")
-    if n_tags > limits.max_tags or (n_tags > limits.max_depth and _depth_bound(html) > limits.max_depth):
-        n_tags = _check(_html_tags(html if isinstance(html, str) else html.decode("utf-8", "replace")), limits)
-    return n_tags
+    n_tags -= page.count(b"</")
+    if n_tags <= min(limits.max_tags, limits.max_depth):
+        return n_tags
+    from tamis.kernels.markup.html_tags import FINE, TOO_MANY, count_tags
+
+    n_counted, outcome = count_tags(page, limits.max_tags, limits.max_depth)
+    if outcome != FINE:
+        raise _too_many_tags(limits) if outcome == TOO_MANY else _too_deep(limits)
+    return min(n_tags, n_counted)
 
 
-def _depth_bound(html: str | bytes) -> int:
-    """Return a depth that the nesting of a page does not exceed, several times faster than `_check` finds the depth.
-
-    An end tag can only close a tag of its name, so no more are open at a time than the sum, over all names, of the
-    most open tags of that name. Elements that do not nest in themselves are left out. In a script or a comment, what
-    looks like a tag opens one, and an end tag closes none; nor does one with a long name.
-    """
-    name_ends, flat_codes = _tables()
-    page = html.encode("utf-8", "replace") if isinstance(html, str) else html
-    data = np.frombuffer(page + b">" * (_NAME_BYTES + 2), np.uint8)
-    at = np.flatnonzero(data[: -_NAME_BYTES - 2] == ord("<")) + 1
-    is_end = data[at] == ord("/")
-    at += is_end
-    is_tag = ((data[at] | 0x20) - ord("a")) < 26
-    at, is_end = at[is_tag], is_end[is_tag]
-    names = data[at[:, None] + np.arange(_NAME_BYTES)]
-    names += ((names >= ord("A")) & (names <= ord("Z"))).astype(np.uint8) * 32
-    after = np.logical_or.accumulate(name_ends[names], axis=1)
-    names[after] = 0
-    codes = np.ascontiguousarray(names).view(np.uint64)[:, 0]
-    counts = ~np.isin(codes, flat_codes) & ~(is_end & (~after[:, -1] | _in_raw_text(page, at)))
-    codes, steps = codes[counts], np.where(is_end[counts], -1, 1)
-    order = np.argsort(codes, kind="stable")
-    codes, steps = codes[order], steps[order]
-    starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] + np.uint64(1)))
-    if len(starts) > _MAX_NAMES:
-        return len(codes)
-    bound = 1  # an element that does not nest, inside of all others
-    for start, end in itertools.pairwise([*starts.tolist(), len(codes)]):
-        n_open = np.cumsum(steps[start:end])
-        bound += int((n_open - np.minimum(np.minimum.accumulate(n_open), 0)).max())
-    return bound
+def _too_many_tags(limits: ParseLimits) -> ParseRefused:
+    return ParseRefused(f"it has more than {limits.max_tags:,} tags")
 
 
-@cache
-def _tables() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return which bytes end the name of a tag, and the names of `_FLAT` as numbers."""
-    ends = np.zeros(256, bool)
-    ends[list(b"\t\n\x0b\x0c\r />\x1c\x1d\x1e\x1f")] = True
-    short = [name.encode().ljust(_NAME_BYTES, b"\0") for name in _FLAT if len(name) < _NAME_BYTES]
-    return ends, np.array([int.from_bytes(name, "little") for name in short], np.uint64)
-
-
-def _in_raw_text(page: bytes, at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return which of these positions may be in a comment, or in an element whose content has no tags."""
-    starts, ends, position = [], [], 0
-    while (begin := _RAW_BEGIN.search(page, position)) is not None:
-        end = _RAW_END[begin[1].lower()].search(page, begin.end())
-        position = len(page) if end is None else end.start()
-        starts.append(begin.end())
-        ends.append(position)
-    if not starts:
-        return np.zeros(len(at), bool)
-    region = np.searchsorted(starts, at, side="right") - 1
-    inside: np.ndarray[Any, Any] = (region >= 0) & (at < np.asarray(ends)[region])
-    return inside
+def _too_deep(limits: ParseLimits) -> ParseRefused:
+    return ParseRefused(f"its markup is nested more than {limits.max_depth:,} deep")
 
 
 def check_wiki(markup: str, limits: ParseLimits) -> int:
@@ -219,47 +128,14 @@ def _check(tags: Iterator[tuple[str, bool]], limits: ParseLimits) -> int:
             stack.append(name)
             n_open[name] += 1
             if n_tags > limits.max_tags:
-                raise ParseRefused(f"it has more than {limits.max_tags:,} tags")
+                raise _too_many_tags(limits)
             if len(stack) > limits.max_depth:
-                raise ParseRefused(f"its markup is nested more than {limits.max_depth:,} deep")
+                raise _too_deep(limits)
         elif n_open[name]:  # closes the innermost of its name and all open inside it
             while (last := stack.pop()) != name:
                 n_open[last] -= 1
             n_open[name] -= 1
     return n_tags
-
-
-def _html_tags(html: str) -> Iterator[tuple[str, bool]]:
-    position, n_drawings = 0, 0
-    while (tag := _HTML_TAG.search(html, position)) is not None:
-        position = tag.end()
-        if tag[1]:
-            end = html.find("-->", position)
-            if end < 0:
-                return
-            position = end
-            continue
-        name, is_end = tag[3].lower(), bool(tag[2])
-        if name in ("svg", "math"):
-            n_drawings = max(0, n_drawings + (-1 if is_end else 1))
-        if name in _FLAT:
-            yield "", False
-            yield "", True
-            continue
-        yield name, is_end
-        if is_end:
-            continue
-        if n_drawings:  # only here a tag can end itself
-            end = html.find(">", position)
-            if end < 0:
-                return
-            if html[end - 1] == "/":
-                yield name, True
-        elif name in _RAW:
-            close = _RAW[name].search(html, position)
-            if close is None:
-                return
-            position = close.start()
 
 
 def _wiki_tokens(markup: str) -> Iterator[tuple[str, bool]]:

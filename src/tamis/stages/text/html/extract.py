@@ -78,6 +78,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
     cpu_seconds: float | None = HTML_LIMITS.cpu_s
     name: str = "html_extract"
     traits: ClassVar[StageTraits] = StageTraits(keeps_results=True)
+    kernel_groups: ClassVar[tuple[str, ...]] = ("markup",)
     columns_in = ("content_field",)
     columns_out = ("text_field",)
     _kept_in: str | None = field(default=None, init=False)
@@ -86,7 +87,7 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
     def __post_init__(self) -> None:
         extract = extractor_of(self.extractor, self.extractor_options, self.name)
         if any(isinstance(one, (JusText, ByAlgorithm)) for one in parts_of(extract)):  # they look at the language
-            self.kernel_groups = ("text",)  # type: ignore[misc]
+            self.kernel_groups = ("text", *self.kernel_groups)  # type: ignore[misc]
         for what in ("max_depth", "max_tags"):
             if getattr(self, what) < 1:
                 raise UsageError(f"{self.name}: {what} must be at least 1, got {getattr(self, what)}")

@@ -41,7 +41,7 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
     pages in other languages are left out. By default all that jusText knows.
     """
 
-    kernel_groups: ClassVar[tuple[str, ...]] = ("text",)  # of the language model
+    kernel_groups: ClassVar[tuple[str, ...]] = ("text", "markup")  # of the language model, and of the limits
 
     def __init__(
         self,
