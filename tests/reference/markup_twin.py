@@ -27,8 +27,9 @@ def html_tags(html: str) -> Iterator[tuple[str, bool]]:
         if name in ("svg", "math"):
             n_drawings = max(0, n_drawings + (-1 if is_end else 1))
         if name in _FLAT:
-            yield "", False
-            yield "", True
+            if not is_end:
+                yield "", False
+                yield "", True
             continue
         yield name, is_end
         if is_end:

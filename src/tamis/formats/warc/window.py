@@ -123,8 +123,11 @@ class Window:
         return not n_bytes
 
     def whole_member(self) -> int:
-        """Return the length of the member that begins here, 0 unless all of it is ahead, and the next begins."""
+        """Return the length of the member that begins here, 0 unless it ends soon and the next begins."""
         self._settle()
+        while len(self._members) < 2 and (n_ahead := len(self._buffer) - self._cursor) < _READ_BYTES:
+            if not self.fill(n_ahead + 1):
+                return 0
         here = self._buffer_position + self._cursor
         if len(self._members) < 2 or self._members[0][0] != here:
             return 0

@@ -1,9 +1,9 @@
 """How many tags a web page has, and how deeply its elements nest at most, as a parser would count that has no memory.
 
 An end tag closes the innermost open element of its name, and all inside it; one without such an element closes
-nothing. Elements that do not nest in themselves (`FLAT`) count as tags only. Comments, and the contents of scripts and
-the like (`RAW`), have no tags; only in drawings (svg, math) a tag can end itself. Names are compared by 64-bit hashes
-of their ASCII lower case.
+nothing. Start tags count; elements that do not nest in themselves (`FLAT`) hold no others. Comments, and the contents
+of scripts and the like (`RAW`), have no tags; only in drawings (svg, math) a tag can end itself. Names are compared by
+64-bit hashes of their ASCII lower case.
 
 One pass; memory: 8 bytes per level, and 8 KiB. Looking in vain for what end tags close takes a bounded number of steps:
 beyond it, an end tag far from its element closes nothing, which can only make the depth larger.
@@ -115,7 +115,7 @@ def _tags(page, n, max_tags, max_depth, names, kinds, codes, stack, counts, tota
     page, names, kinds, codes = pointer(page), pointer(names), pointer(kinds), pointer(codes)
     stack, counts = pointer(stack), pointer(counts)
     p, n_tags, depth, n_drawings, n_steps = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    outcome = np.int64(FINE)
+    outcome, end = np.int64(FINE), np.int64(-1)
     while True:
         q = _next(page, last, p, n, 60)
         p = q + 1
@@ -138,10 +138,9 @@ def _tags(page, n, max_tags, max_depth, names, kinds, codes, stack, counts, tota
         if kind == DRAWING:
             n_drawings += -1 if is_end else 1
             n_drawings = n_drawings if n_drawings > 0 else np.int64(0)
-        is_flat = kind == FLAT_NAME
         slot = np.int64(name & _SLOT)
-        if is_end and not is_flat:
-            if at(counts, slot) > 0:
+        if is_end:
+            if kind != FLAT_NAME and at(counts, slot) > 0:
                 lowest = depth - _NEAR if n_steps > _MAX_STEPS and depth > _NEAR else np.int64(0)
                 k = depth - 1
                 while k >= lowest and at(stack, k) != name:
@@ -161,10 +160,10 @@ def _tags(page, n, max_tags, max_depth, names, kinds, codes, stack, counts, tota
         if depth + 1 > max_depth:
             outcome = np.int64(TOO_DEEP)
             break
-        if is_flat:
+        if kind == FLAT_NAME:
             continue
         if n_drawings > 0:
-            end = _next(page, last, p, n, 62)
+            end = end if end >= p else _next(page, last, p, n, 62)
             if end >= n:
                 break
             if at(page, end - 1) == 47:

@@ -87,15 +87,12 @@ def check_html(html: str | bytes, limits: ParseLimits) -> int:
     n_tags = page.count(b"<")
     if n_tags <= min(limits.max_tags, limits.max_depth):  # neither too many nor nested too deeply, end tags included
         return n_tags
-    n_tags -= page.count(b"</")
-    if n_tags <= min(limits.max_tags, limits.max_depth):
-        return n_tags
     from tamis.kernels.markup.html_tags import FINE, TOO_MANY, count_tags
 
-    n_counted, outcome = count_tags(page, limits.max_tags, limits.max_depth)
+    n_tags, outcome = count_tags(page, limits.max_tags, limits.max_depth)
     if outcome != FINE:
         raise _too_many_tags(limits) if outcome == TOO_MANY else _too_deep(limits)
-    return min(n_tags, n_counted)
+    return n_tags
 
 
 def _too_many_tags(limits: ParseLimits) -> ParseRefused:
