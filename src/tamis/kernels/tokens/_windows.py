@@ -82,16 +82,18 @@ def _after_newlines(blanks, newlines):
 
 @helper
 def _own_contractions(source, p, n, kind, quotes, starts):
-    """Return `starts` in which contractions that begin at quotes are words of their own."""
+    """Return `starts` in which contractions that begin at quotes are words of their own, and how much is known."""
     while quotes != _NONE:
         i = lowest_bit(quotes)
         quotes &= quotes - _ONE
+        if i + 3 > n:
+            return starts, min(i + 1, n)
         end = contraction(source, p + i, p + n, kind) - p
         if end > i:
             starts &= _first(i + 1) | ~_first(end)
             if end < 64:
                 starts |= _ONE << np.uint64(end)
-    return starts
+    return starts, n
 
 
 @helper
@@ -101,7 +103,7 @@ def _attached_contractions(source, p, n, kind, quotes, starts):
         i = lowest_bit(quotes)
         quotes &= quotes - _ONE
         if i + 3 > n:
-            return starts, i
+            return starts, min(i, n)
         end = contraction(source, p + i, p + n, kind) - p
         if end > i:
             starts &= ~(_ONE << np.uint64(i))
@@ -144,7 +146,7 @@ def window_ends(source, p, e, numbers):
             starts |= digits | (last_white & ~(digits >> _ONE))
         else:
             starts |= (first_digits & ~joined) | last_white
-        starts = _own_contractions(source, p, n, kind, quotes & first_others & ~joined, starts)
+        starts, n = _own_contractions(source, p, n, kind, quotes & first_others & ~joined, starts)
     else:
         newlines = (mask_eq(source, p, 10) | mask_eq(source, p, 13)) & inside
         behind = newlines & (others << _ONE)
@@ -167,10 +169,9 @@ def window_ends(source, p, e, numbers):
         if family == O200K:
             starts |= upper & (lower << _ONE)
             if kind != 0:
-                starts, known = _attached_contractions(source, p, n, kind, quotes & (letters << _ONE), starts)
-                n = min(n, known)
+                starts, n = _attached_contractions(source, p, n, kind, quotes & (letters << _ONE), starts)
         else:
-            starts = _own_contractions(source, p, n, kind, quotes & first_others & ~(spaces << _ONE), starts)
+            starts, n = _own_contractions(source, p, n, kind, quotes & first_others & ~(spaces << _ONE), starts)
     inside = _first(n)
     if n == 0 or (white >> np.uint64(n - 1)) & _ONE != _NONE:
         rest = inside & ~white

@@ -124,6 +124,9 @@ def test_words_of_ascii_end_where_the_library_ends_them(kind: str) -> None:
     library, own = both(kind)
     chance = random.Random(4)
     texts = ["".join(chance.choices(chance.choice(MIXTURES), k=chance.randrange(1, 150))) for _ in range(1500)]
+    texts += [
+        "x" * n + f"{lead}'{behind}ld'{behind}" for n in range(66) for lead in " x." for behind in ("s", "ve", "LL")
+    ]
     assert lists(own, list(texts)) == of_library(library, texts)
 
 
