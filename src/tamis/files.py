@@ -185,11 +185,15 @@ class Finishing(Closing):
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
-def publish(path: Path, final: Path) -> None:
-    """Make a finished file durable and give it a second, final name; FileExistsError where that is taken."""
+def publish(path: Path, final: Path, is_synced: bool = True) -> None:
+    """Give a finished file a second, final name, once it is on disk; FileExistsError where the name is taken.
+
+    Not `is_synced`: without waiting for the disk.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        if is_synced:
+            os.fsync(fd)
     finally:
         os.close(fd)
     os.link(path, final, follow_symlinks=False)

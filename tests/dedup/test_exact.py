@@ -18,6 +18,8 @@ from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.exact.stages import DocumentHashes
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.keys import numbers_of
+from tamis.dedup.solver_launcher import SolverLauncher
+from tamis.engine.run.output import directory
 from tamis.engine.worker import read as reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
 from tests.support.run_dirs import run_dir_path
@@ -278,6 +280,36 @@ def test_the_same_again_does_nothing_and_another_is_refused(tmp_path: Path) -> N
 
 class Killed(BaseException):
     """Stands for kill -9: nobody tidies up."""
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_pass_that_was_not_synced_is_repeated_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Records between passes do not wait for the disk; what the machine may have lost is made again."""
+    docs = documents(200)
+    source, synced = write(tmp_path / "in", docs), []
+    fsync, records = os.fsync, run_dir_path(tmp_path / "out") / "dedup" / "keys-0"
+
+    def noting(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    with monkeypatch.context() as patch:
+        patch.setattr(SolverLauncher, "solve", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            run(source, tmp_path / "out")
+    written = {path: path.stat().st_ino for path in records.glob("*.arrow")}
+    assert written
+    assert not [path for path in synced if "keys-0" in path and path.endswith(".out")]
+    for path in written if restarts else ():
+        path.write_bytes(bytes(path.stat().st_size))  # as a file system may leave what was not on the disk yet
+    if restarts:
+        monkeypatch.setattr(directory, "_boot_id", lambda: "another")
+    assert run(source, tmp_path / "out").n_documents == 200
+    texts = [d["text"] for d in read(tmp_path / "out")]
+    assert sorted(texts) == sorted({d["text"] for d in docs})
 
 
 def test_fresh_that_is_killed_while_it_removes_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

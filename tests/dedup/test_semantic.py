@@ -352,6 +352,30 @@ def test_torch_makes_the_same_decisions_as_blas() -> None:
     assert np.allclose(top, wanted[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("block", [7, 64, 1000])
+def test_a_whole_cluster_is_decided_as_its_blocks_are(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups, chains, in which every document is like its neighbours only, and more pairs than are copied."""
+    pytest.importorskip("torch", reason="the extra `models` is not installed")
+    on_torch = products.OnTorch("cpu")
+    angle = np.concatenate([np.arange(150) * 0.19, np.full(20, 40.0)])
+    chain = np.zeros((len(angle), made().shape[1]), np.float32)
+    chain[:, 0], chain[:, 1] = np.cos(angle), np.sin(angle)
+    for x in (made()[:400], chain):
+        order = np.random.default_rng(2).permutation(len(x))
+        whole = greedy.duplicates_in_cluster(order, lambda rows, x=x: x[rows], 1 - EPS, block, 4096, on_torch)  # type: ignore[misc]
+        assert len(whole[0]) > 20
+        for limits in ({"WHOLE_ROWS": 10}, {"MAX_PAIRS": 3}):
+            with monkeypatch.context() as patch:
+                for name, value in limits.items():
+                    patch.setattr(greedy, name, value)
+                blocks = greedy.duplicates_in_cluster(order, lambda rows, x=x: x[rows], 1 - EPS, block, 4096, on_torch)  # type: ignore[misc]
+            assert whole[0].tolist() == blocks[0].tolist()
+            assert np.allclose(whole[2], blocks[2], atol=1e-6)
+            same = whole[1] == blocks[1]  # of equally near ones either may be named
+            near = np.einsum("ij,ij->i", x[whole[1][~same]], x[blocks[1][~same]])
+            assert (near > 1 - EPS).all()
+
+
 class Clocked:
     """Pretends to be a GPU, so fast."""
 

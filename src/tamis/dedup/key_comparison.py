@@ -257,5 +257,8 @@ def key_pipeline(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any]
     source, before = workflow.input.reader(), passes.before
     if passes.step is not None:
         source, before = with_hints(source, passes.step.hints(name)), passes.step.before(name)
-    stages: list[Any] = [source, *before, stage, RecordWriter(output)]
+    settings = workflow.settings
+    # Shards are joined later, maybe on another machine, and nodes of a cluster may restart one by one.
+    is_kept = settings.shard is not None or settings.merge or workflow.runner.session.is_cluster
+    stages: list[Any] = [source, *before, stage, RecordWriter(output, _is_synced=is_kept)]
     return Pipeline(f"{passes.name}: {name}", stages=stages)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -18,7 +19,7 @@ from tamis.dedup.decisions import LARGE, DecisionFiles, histogram, write_tables
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.records import Records
-from tamis.dedup.solver_task import STEPS, SolverStep, SolverTask
+from tamis.dedup.solver_task import PREPARATIONS, STEPS, SolverStep, SolverTask
 from tamis.dedup.state import State, Summary
 from tamis.dedup.task_process import perform_task, report_share
 from tamis.engine.worker.blocks import check_file
@@ -105,16 +106,20 @@ class SolverRun:
 
 def solve(folder: str, task: SolverTask) -> None:
     """Perform the steps of a task in order; each leaves a file by which the driver knows that it is done."""
-    for path, check in task.checks.items():
-        check_file(path, check)
     run = SolverRun(folder, task)
-    for named in task.steps:
-        step = named.step()
-        _handler(type(step))(step, run)
+    steps = [named.step() for named in task.steps]
+    with ThreadPoolExecutor(max(1, task.n_threads) + 1, "tamis-check") as pool:
+        for step in steps:
+            if type(step) in PREPARATIONS:
+                pool.submit(_handler(PREPARATIONS, step), step, run)
+        for _ in pool.map(check_file, task.checks.keys(), task.checks.values()):
+            pass
+    for step in steps:
+        _handler(STEPS, step)(step, run)
 
 
-def _handler(kind: type[SolverStep]) -> Handler:
-    module, _, name = STEPS[kind].partition(":")
+def _handler(handlers: Mapping[type[SolverStep], str], step: SolverStep) -> Handler:
+    module, _, name = handlers[type(step)].partition(":")
     return cast("Handler", getattr(import_module(module), name))
 
 

@@ -236,6 +236,9 @@ STEPS: Mapping[type[SolverStep], str] = {
     AppendToIndex: "tamis.dedup.index.entries:append",
 }
 
+PREPARATIONS: Mapping[type[SolverStep], str] = {CompareVectors: "tamis.dedup.semantic.products:start_device"}
+"""What takes long to start, and starts while files are checked; it raises nothing, the step itself does."""
+
 
 _TYPES = {kind.__name__: kind for kind in STEPS}
 

@@ -77,12 +77,20 @@ class RemoveDuplicates(PositionTableStage):
 
 @dataclass(repr=False)
 class RecordWriter(JsonlWriter):
-    """Writes the columns of a key stage, uncompressed, so that a later pass can read any part of a column."""
+    """Writes the columns of a key stage, uncompressed, so that a later pass can read any part of a column.
+
+    Not `_is_synced`: files that are removed at the end of the same call need not wait for the disk.
+    """
 
     file_extension: str = "arrow"
     name: str = "record_writer"
     format = "columns"
     is_reported = False  # one pass of several
+    _is_synced: bool = True
+
+    @property
+    def is_synced(self) -> bool:
+        return self._is_synced
 
     def _check_format(self) -> None:
         self.write_kwargs = {}

@@ -10,7 +10,7 @@ The size of a row is that of its texts, binary values and numbers (as wide as th
 structs included; a null has none. So it does not depend on chunks, slices or neighbours, as shares of the table's
 memory would.
 
-Memory: 32 bytes per row, and 8 per number in the longest list column.
+Memory: 32 bytes per row, and 8 per number of some lists, or of the longest list.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tamis.tasks.columns.python_values import python_values
 Array = np.ndarray[Any, Any]
 Words = npt.NDArray[np.uint64]
 _TEXT, _BYTES, _INT, _LARGE_INT, _FLOAT, _BOOL, _NESTED, _FLOATS, _INTS = range(1, 10)
+_HASHED_NUMBERS = 1 << 17  # of lists that are hashed together
 
 
 class TableBlock:
@@ -168,27 +169,50 @@ def _is_list_of_numbers(kind: pa.DataType) -> bool:
 
 def _number_lists(array: pa.Array) -> tuple[Words, Words]:
     """Hash each list by its bytes, or by its text if it contains a null, independently of neighbouring lists."""
-    is_float = pa.types.is_floating(array.type.value_type)
-    lists = array.cast(pa.large_list(pa.float64() if is_float else pa.int64()))
+    lists = array.cast(pa.large_list(array.type.value_type))
     offsets = lists.offsets.to_numpy()
-    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-    members = lists.values.slice(first, last - first)
-    words = _float_words(members) if is_float else _words(members, np.int64)
-    spans = (offsets - first).astype(np.int64) * 8
-    hi, lo = hash_spans(_some_bytes(words), spans[:-1], np.diff(spans), _FLOATS if is_float else _INTS)
-    if members.null_count:
-        lists_with_nulls = (
-            np.searchsorted(offsets, np.flatnonzero(np.asarray(members.is_null())) + first, side="right") - 1
-        )
-        rows = np.unique(lists_with_nulls)
+    hi, lo = _hash_lists(lists.values, offsets)
+    if lists.values.null_count:
+        first, last = int(offsets[0]), int(offsets[-1])
+        nulls = np.flatnonzero(np.asarray(lists.values.slice(first, last - first).is_null()))
+        rows = np.unique(np.searchsorted(offsets, nulls + first, side="right") - 1)
         texts = [canonical_text(value) for value in array.take(pa.array(rows)).to_pylist() if value is not None]
         rows = rows[np.asarray(array.is_valid())[rows]]
         hi[rows], lo[rows] = _spans(pa.array(texts, pa.large_string()), _NESTED)
     return _with_nulls(array, hi, lo)
 
 
-def _some_bytes(words: Words) -> npt.NDArray[np.uint8]:
-    return words.view(np.uint8) if len(words) else np.zeros(1, np.uint8)
+def _hash_lists(values: pa.Array, offsets: Array) -> tuple[Words, Words]:
+    """Hash the numbers between each two offsets as 64-bit ones, through one buffer; nulls have arbitrary values."""
+    is_float = pa.types.is_floating(values.type)
+    n_lists, n_longest = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
+    hi, lo = np.empty(n_lists, np.uint64), np.empty(n_lists, np.uint64)
+    n_together = min(max(n_longest, _HASHED_NUMBERS), int(offsets[-1] - offsets[0])) if n_lists else 0
+    wide = np.empty(max(1, n_together), np.float64 if is_float else np.int64)
+    data = _stored_numbers(values)
+    first = 0
+    while first < n_lists:
+        begin = int(offsets[first])
+        end = max(first + 1, int(np.searchsorted(offsets, begin + n_together, side="right")) - 1)
+        numbers = wide[: int(offsets[end]) - begin]
+        np.copyto(numbers, data[begin : int(offsets[end])])
+        if is_float and (nan := np.isnan(numbers)).any():
+            numbers[nan] = np.nan
+        spans = (offsets[first : end + 1] - begin).astype(np.int64) * 8
+        hi[first:end], lo[first:end] = hash_spans(
+            wide.view(np.uint8), spans[:-1], np.diff(spans), _FLOATS if is_float else _INTS
+        )
+        first = end
+    return hi, lo
+
+
+def _stored_numbers(values: pa.Array) -> Array:
+    """Return the numbers of an array as they are in memory, without a copy; values at nulls are arbitrary."""
+    kind = np.dtype(values.type.to_pandas_dtype())
+    buffer = values.buffers()[1]
+    if buffer is None or not len(values):
+        return np.zeros(len(values), kind)
+    return np.frombuffer(buffer, kind, len(values), values.offset * kind.itemsize)
 
 
 def _numbers(array: pa.Array) -> tuple[Words, Words]:

@@ -88,6 +88,11 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
     """A run that writes this also writes a report."""
 
     @property
+    def is_synced(self) -> bool:
+        """True if files are on disk before they are committed; else the run starts over after the machine restarts."""
+        return True
+
+    @property
     def writes_itself(self) -> bool:
         """True if a class of the user writes the files, which the engine then neither writes nor commits."""
         return any(not getattr(type(self), name).__module__.startswith("tamis.") for name in ("process", "write_data"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis import files
-from tamis._lazy import np, pa
+from tamis._lazy import np, pa, pc
 from tamis.dedup.nemo_compat.id_generator import of_files
 from tamis.dedup.state import RecordedIds
 from tamis.engine.schema import Manifest, ResultStatus
@@ -175,10 +175,12 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(ids_of(*_places(b)) for b in batches)]))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        batch = batch.filter(np.isin(ids_of(*batch.places()), self._listed))
+        ids = ids_of(*batch.places())
+        at = np.searchsorted(self._listed, ids)
+        batch = batch.filter(np.append(self._listed, -1)[at] == ids)
         return batch.with_column(self.called, batch.column(self.id_field)) if self.called else batch
 
 
 def _places(batch: DocumentBatch) -> tuple[Any, Any]:
-    parts = [text.split("_") for text in batch.texts("id").to_pylist()]
-    return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
+    parts = pc.list_flatten(pc.split_pattern(batch.texts("id"), "_")).cast(pa.int64()).to_numpy()
+    return parts[0::2], parts[1::2]

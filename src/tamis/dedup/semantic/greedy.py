@@ -1,6 +1,6 @@
 """Which documents of one cluster go: in the order of their ranks, those that resemble one that stays.
 
-Blocked products, exact.
+Exact products: of blocks, or, on a GPU, of a whole cluster that is not large, as every call to a GPU takes time.
 
 Memory: a block of candidates and blocks of kept vectors; kept ones beyond `room_rows` are read again from the file.
 Every product has the same shape whatever the memory, so decisions do not depend on it.
@@ -14,20 +14,72 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.semantic.products import CPU, Products
+from tamis.dedup.semantic.products import CPU, OnTorch, Products
 
 KEPT_BLOCK = 4096
+WHOLE_ROWS = 8192  # of a cluster that is compared in one product; their product takes 270 MB of a device
+MAX_PAIRS = 1 << 22  # of such a cluster, which are copied to the host
 Floats = NDArray[np.float32]
 Read = Callable[[NDArray[np.int64]], Any]
+Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 
 def duplicates_in_cluster(
     order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int, products: Products = CPU
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+) -> Found:
     """Return (row, row of the kept one it resembles most, similarity) of the documents to remove.
 
-    `order`: rows, best first; `read(rows)`: vectors.
+    The kept one is of the same block only where none before the block is like it. `order`: rows, best first;
+    `read(rows)`: vectors.
     """
+    if isinstance(products, OnTorch) and len(order) <= WHOLE_ROWS:
+        pairs = products.some_pairs_inside(read(order), threshold, MAX_PAIRS)
+        if pairs is not None:
+            gone, partner, likeness = _decided(len(order), *pairs, block)
+            return order[gone], order[partner], likeness
+    return _by_blocks(order, read, threshold, block, room_rows, products)
+
+
+def _decided(
+    n: int, row: NDArray[np.int64], earlier: NDArray[np.int64], cosine: NDArray[np.float32], block: int
+) -> Found:
+    """Return what `duplicates_in_cluster` does, from all pairs of `n` rows, ordered by rows and earlier rows."""
+    stays = _staying(n, row, earlier)
+    used = ~stays[row] & stays[earlier]
+    row, earlier, cosine = row[used], earlier[used], cosine[used]
+    is_before = earlier // block < row // block
+    has_before = np.zeros(n, bool)
+    has_before[row[is_before]] = True
+    used = is_before | ~has_before[row]
+    row, earlier, cosine = row[used], earlier[used], cosine[used]
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    top = np.repeat(np.maximum.reduceat(cosine, starts), np.diff(starts, append=len(row))) if len(row) else cosine
+    at = np.flatnonzero(cosine == top)
+    gone, first = np.unique(row[at], return_index=True)
+    return gone, earlier[at[first]], cosine[at[first]]
+
+
+def _staying(n: int, row: NDArray[np.int64], earlier: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of `n` rows stay: a row goes if an earlier one that it is paired with stays.
+
+    Every turn decides all rows whose earlier ones are decided.
+    """
+    stays, is_open = np.ones(n, bool), np.zeros(n, bool)
+    is_open[row] = True
+    while len(row):
+        settled = ~is_open[earlier]
+        gone = row[settled & stays[earlier]]
+        stays[gone] = is_open[gone] = False
+        matters = is_open[row] & ~settled
+        row, earlier = row[matters], earlier[matters]
+        is_open[:] = False
+        is_open[row] = True
+    return stays
+
+
+def _by_blocks(
+    order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int, products: Products
+) -> Found:
     survivors = _Survivors(read, room_rows, products)
     gone: list[NDArray[np.int64]] = []
     partner: list[NDArray[np.int64]] = []

@@ -6,10 +6,11 @@ the memory. torch is imported where it was chosen, in the process that decides, 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,10 @@ from numpy.typing import NDArray
 from tamis.errors import MissingExtra, UsageError
 from tamis.memory.device_limits import DeviceLimit, limit_torch
 from tamis.memory.gpu import count_gpus
+
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import CompareVectors
 
 HOST_BYTES = 2_000_000_000  # torch and CUDA take 0.8 GB of a process, and as much again while they start
 _TRIED = (4096, 1024)  # rows and centroids of a product that is measured
@@ -118,18 +123,37 @@ class OnTorch:
             return product
 
     def pairs_inside(self, x: Any, threshold: float) -> Pairs:
+        pairs = self.some_pairs_inside(x, threshold)
+        assert pairs is not None
+        return pairs
+
+    def some_pairs_inside(self, x: Any, threshold: float, max_pairs: int | None = None) -> Pairs | None:
+        """Return what `pairs_inside` does, or None for more than `max_pairs`."""
         with self._torch.inference_mode():
             own = self.hold(x)
             product = own @ own.T
             pairs = (product >= threshold).tril_(-1).nonzero()
-            row, earlier = pairs[:, 0], pairs[:, 1]
-            return row.cpu().numpy(), earlier.cpu().numpy(), product[row, earlier].cpu().numpy()
+            if max_pairs is not None and len(pairs) > max_pairs:
+                return None
+            cosines = product[pairs[:, 0], pairs[:, 1]].cpu().numpy()
+            places = pairs.cpu().numpy()
+            return np.ascontiguousarray(places[:, 0]), np.ascontiguousarray(places[:, 1]), cosines
 
     def take(self, x: Any, rows: NDArray[Any]) -> Any:
         return x[self._torch.from_numpy(rows).to(self._device)] if isinstance(x, self._torch.Tensor) else x[rows]
 
     def join(self, parts: list[Any]) -> Any:
         return self._torch.cat([self.hold(part) for part in parts])
+
+
+def start_device(step: CompareVectors, run: SolverRun) -> None:
+    """Load torch and have CUDA ready for products, if a GPU may be chosen; errors are raised when it is."""
+    if step.backend == "cpu" or run.room_bytes < HOST_BYTES or not count_gpus():
+        return
+    with contextlib.suppress(Exception):
+        products = OnTorch("cuda", DeviceLimit(1.0, run.task.gpu_bytes))
+        vectors = np.zeros((2, 8), np.float32)
+        products.best(vectors, products.hold(vectors))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 MIN_SAMPLE = 32_768
 SAMPLE_PER_CLUSTER = 64
+_SORTERS = 2  # threads that order documents while others are compared
 _META = np.dtype([("number", "<u4"), ("cluster", "<u4"), ("distance", "<f4"), ("rank", "<u8")])
 Say = Callable[[str], Callable[[float], None]]
 
@@ -295,20 +297,32 @@ def _decide(
 ) -> None:
     """Add the duplicates of each cluster; `meta` describes the rows that `read` returns."""
     done = 0
-    by_cluster = np.argsort(meta["cluster"], kind="stable")
-    cuts = np.flatnonzero(np.diff(meta["cluster"][by_cluster])) + 1
-    for rows in np.split(by_cluster, cuts):
-        done += len(rows)
+    for order in _orders(meta, step):
+        done += len(order)
         progress(done / len(meta))
-        if len(rows) < 2:
+        if len(order) < 2:
             continue
-        order = rows[_order(meta[rows], step.which_to_keep, step.order_seed)]
         gone, partners, likeness = duplicates_in_cluster(
             order, read, least_cosine(step.eps), step.pairwise_batch_size, room_rows, products
         )
         if len(gone):
             _, back, n = np.unique(partners, return_inverse=True, return_counts=True)
             decisions.add(meta["number"][gone], meta["number"][partners], likeness, n[back] + 1)
+
+
+def _orders(meta: Any, step: CompareVectors) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of each cluster in order of preference; the next ones are sorted meanwhile."""
+    cluster = np.ascontiguousarray(meta["cluster"])
+    if len(cluster) and cluster.max() < 1 << 16:
+        cluster = cluster.astype(np.uint16)  # numpy sorts these in a tenth of the time
+    by_cluster = np.argsort(cluster, kind="stable")
+    cuts = np.flatnonzero(np.diff(cluster[by_cluster])) + 1
+
+    def sort(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows[_order(meta[rows], step.which_to_keep, step.order_seed)]
+
+    with ThreadPoolExecutor(_SORTERS, "tamis-order") as pool:
+        yield from pool.map(sort, np.split(by_cluster, cuts))
 
 
 def _order(meta: Any, which: str, seed: int) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ VECTOR = "vector"
 # What the product of a vector and itself may be away from 1 in float32 (9e-7 was measured for 384 numbers): equal ones
 # are found with eps=0, too.
 ROUNDING = 2e-6
+_NORMALIZED_NUMBERS = 1 << 17  # at a time: what is computed with them stays in the cache
 
 
 @dataclass(repr=False)
@@ -70,6 +71,8 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
 
     Rows have no numbers at all where no list has any and no `dimension` is given.
     """
+    from tamis.kernels import spare
+
     kind = column.type
     if pa.types.is_null(kind):
         return np.zeros((len(column), dimension or 0), np.float32), np.zeros(len(column), bool)
@@ -81,17 +84,30 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
         raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind} ({exc})") from None
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     width = _common_size(sizes, field, dimension)
-    out = np.zeros((len(column), width), np.float32)
-    rows = np.flatnonzero(sizes)
     values = pc.list_flatten(lists)
     if values.null_count:
         raise PipelineError(f"field {field!r}: an embedding has null among its numbers")
-    out[rows] = values.to_numpy(zero_copy_only=False).reshape(len(rows), width)
-    if not np.isfinite(out).all():
-        raise PipelineError(f"field {field!r}: an embedding has a number that is not finite")
-    norm = np.sqrt(np.einsum("ij,ij->i", out, out, dtype=np.float64))
-    out /= np.where(norm > 0, norm, 1.0)[:, None].astype(np.float32)
-    return out, norm > 0
+    rows = np.flatnonzero(sizes)
+    given = values.to_numpy(zero_copy_only=False).reshape(len(rows), width)
+    is_whole = len(rows) == len(column)
+    out = spare.take("vectors", len(column) * width * 4).view(np.float32).reshape(len(column), width)
+    if not is_whole:
+        out[:] = 0
+    norms = np.zeros(len(column))
+    per_step = max(1, _NORMALIZED_NUMBERS // max(1, width))
+    for first in range(0, len(rows), per_step):
+        x = given[first : first + per_step]
+        norm = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
+        if not np.isfinite(norm).all():
+            raise PipelineError(f"field {field!r}: an embedding has a number that is not finite")
+        divisor = np.where(norm > 0, norm, 1.0)[:, None].astype(np.float32)
+        if is_whole:
+            np.divide(x, divisor, out=out[first : first + len(x)])
+            norms[first : first + len(x)] = norm
+        else:
+            out[rows[first : first + len(x)]] = x / divisor
+            norms[rows[first : first + len(x)]] = norm
+    return out, norms > 0
 
 
 def _common_size(sizes: np.ndarray[Any, Any], field: str, dimension: int | None) -> int:

@@ -109,6 +109,8 @@ class Run:
         requested = "--fresh" if self._settings.fresh else ""
         if self.dir.is_half_forgotten():
             requested = "an earlier --fresh, which did not end"
+        if self.dir.may_have_lost_files():
+            requested = "a restart of the machine"
         # Files of shards that were joined exist in this output only.
         if (requested or mode == "overwrite") and (not base or can_join_again(base, requested)):
             self.dir.forget(everything=not self.dir.is_last_pass())

@@ -98,7 +98,13 @@ class WorkSession:
         samples = SampleStore(run_dir.path) if self.context.takes_samples else None
         describe = DescribeSamples(samples, run_dir.staged) if samples is not None else None
         committer = Committer(
-            run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote, samples
+            run_dir.output,
+            run_dir.quarantine,
+            run_dir.log,
+            self.workers.wake,
+            run_dir.remote,
+            samples,
+            self._is_synced(),
         )
         orders = AlertOrders()
         self.observation.plan(steps)
@@ -122,6 +128,11 @@ class WorkSession:
                 self._without_input("sizing", lambda s: s.rewrite(joins), committer)
         finally:
             committer.close()
+
+    def _is_synced(self) -> bool:
+        """Return whether files are synced before they are committed; where they need not be, note when that holds."""
+        writer, run_dir = self.context.job.writer, self.context.dir
+        return writer is None or writer.is_synced or not run_dir.note_boot()
 
     def _drive(
         self, supervisor: Supervisor, committer: Committer, share: float, last_work: LastWork | None = None

@@ -26,13 +26,14 @@ from tamis.engine.worker.config import PlannedInputs
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, QuarantinedInput, damaged_rows
 from tamis.errors import FormatError, StoreError
 from tamis.failures import is_memory_failure
-from tamis.formats.base import RowsFault, TableInfo
+from tamis.formats.base import BATCH_BYTES, RowsFault, TableInfo
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader
 from tamis.formats.jsonl.file_spans import FileSpan, FileSpans
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.record_index import RecordIndex, RecordSpans
+from tamis.formats.number_buffer import STEP_BYTES, NumberBuffer, have_number_lists, join_tables
 from tamis.formats.record_frames import FrameKind, RecordFrame, read_frames
 from tamis.formats.registry import line_format, record_format, table_format
 from tamis.formats.schema.run_schema import NO_FIELDS
@@ -598,7 +599,8 @@ def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, d
             continue
         file.close()
         try:
-            tables += _rows_of_piece(piece, limits, contents, describe)
+            with reusing_large_blocks():  # or decoding spends its time on page faults
+                tables += _rows_of_piece(piece, limits, contents, describe)
         except OSError as exc:
             if not _is_bad_input(exc, piece):
                 raise
@@ -624,7 +626,7 @@ def _add_batch(
     group: list[_TableRows], measure: Callable[[pa.Table], np.ndarray[Any, Any]] | None, contents: Contents
 ) -> None:
     """Join tables of one schema to a batch; `measure` returns the stored bytes of each row, if not its own."""
-    table = pa.concat_tables([t.table for t in group]).combine_chunks()
+    table = join_tables([t.table for t in group])
     contents.decoded_bytes += table.nbytes
     if not len(table):
         return
@@ -661,15 +663,18 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
     most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
     if is_whole and (describe or info.estimated_bytes > most):
         raise TooLarge(_groups(piece, info, end))
+    numbers = NumberBuffer(min(most, sum(n_bytes for _, _, n_bytes in info.cut_into_groups(piece.start, end))))
+    step_bytes = STEP_BYTES if have_number_lists(kind for _, kind in info.columns) else BATCH_BYTES
     tables, at, total = [], piece.start, 0
     while at < end:
         try:
-            for first, table in format_.iter_rows(piece.path, at, end, limits.columns):
+            for first, table in format_.iter_rows(piece.path, at, end, limits.columns, step_bytes):
                 total += table.nbytes
                 # What a row group declares is encoded: a few kB may decode to gigabytes.
                 if total > most:
                     raise TooLarge(_measured(piece, info, end, first + len(table), total))
-                tables.append(_good_rows(table, piece, first, limits, contents))
+                rows = _good_rows(table, piece, first, limits, contents)
+                tables.append(replace(rows, table=numbers.hold(rows.table)))
             break
         except RowsFault as fault:
             contents.bad.append(damaged_rows(piece, fault, end))

@@ -1,12 +1,15 @@
 """Commits: staged files become part of the output, whole and once.
 
-fsync each staged file, link it to its final name (never replacing anything), fsync the folder, append to the commit
+Sync each staged file, link it to its final name (never replacing anything), sync the folder, append to the commit
 log, only then unlink the staged name. A crash in between leaves a final file that is not in the log; resume recognises
 it because its staged twin (same inode) is still there, and removes both. Files that Tamis did not write are never
 touched.
 
 A partition that was cut while it was worked on is committed as one: where its output files can follow each other in one
 file (JSONL, also compressed), they become one.
+
+Files between the passes of a workflow are not synced (`is_synced`): a run that the machine's restart may have
+damaged starts over (`RunDir.may_have_lost_files`).
 
 One thread does this, so that workers continue while the disk syncs. Commits that wait are taken together (one folder
 sync and one log write for all of them).
@@ -59,10 +62,11 @@ class Committer:
         wake: Callable[[], None],
         remote: BucketOutput | None = None,
         samples: SampleStore | None = None,
+        is_synced: bool = True,
     ) -> None:
         """Create the committer. `remote`: the output, if it is in a bucket; `samples`: None if none are taken."""
         self.output, self.quarantine, self.log, self._wake, self._remote = output, quarantine, log, wake, remote
-        self._samples = samples
+        self._samples, self._is_synced = samples, is_synced
         self._jobs: queue.SimpleQueue[CommitPartition | ReplaceFiles | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
@@ -119,7 +123,7 @@ class Committer:
             if self._remote is not None:
                 self._remote.commit(group, self.quarantine, self.log)
             else:
-                commit_group(group, self.output, self.quarantine, self.log)
+                commit_group(group, self.output, self.quarantine, self.log, self._is_synced)
         except Exception as exc:  # whatever it is: without a result the run would wait for ever
             reason = str(exc) if isinstance(exc, OSError | TamisError) else f"{type(exc).__name__}: {exc}"
             if isinstance(exc, OSError) and exc.strerror:
@@ -144,7 +148,9 @@ class Committer:
         return replace(job, files=[f for f in job.files if f.kind is not FileKind.SAMPLES])
 
 
-def commit_group(group: list[CommitPartition | ReplaceFiles], output: str, quarantine: str, log: CommitLog) -> None:
+def commit_group(
+    group: list[CommitPartition | ReplaceFiles], output: str, quarantine: str, log: CommitLog, is_synced: bool = True
+) -> None:
     records: list[CommitOrReplace] = []
     staged: list[str] = []
     replaced: list[str] = []
@@ -152,26 +158,31 @@ def commit_group(group: list[CommitPartition | ReplaceFiles], output: str, quara
     for job in group:
         if isinstance(job, CommitPartition):
             committed = [
-                _publish(f, name_of(job, f, i), output, quarantine, folders)
+                _publish(f, name_of(job, f, i), output, quarantine, folders, is_synced)
                 for f, i in numbered(_joined(in_order(job.files)))
             ]
             records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
             staged += [f.path for f in job.files if f.kind is not FileKind.LISTED]
         else:
             names = [check_name(name) for name in replacement_names(job)]
-            new = [_publish(f, name, output, quarantine, folders) for f, name in zip(job.files, names, strict=True)]
+            new = [
+                _publish(f, name, output, quarantine, folders, is_synced)
+                for f, name in zip(job.files, names, strict=True)
+            ]
             records.append(ReplaceRecord(job.old, new, job.content))
             staged += [f.path for f in job.files]
             replaced += [os.path.join(output, check_name(name)) for name in job.old]
-    for folder in folders:
+    for folder in folders if is_synced else ():
         files.sync_folder(folder)
-    log.append(records)
+    log.append(records, is_synced)
     for path in [*staged, *replaced]:
         files.remove(path)
 
 
-def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders: set[str]) -> CommittedFile:
-    """Make a staged file durable and give it its final name; return its entry in the log."""
+def _publish(
+    file: StagedFile, name: str, output: str, quarantine: str, folders: set[str], is_synced: bool
+) -> CommittedFile:
+    """Give a staged file its final name, once it is on disk if it is to be synced; return its entry in the log."""
     if file.kind is FileKind.LISTED:
         return file.committed(file.path)
     folder = output if file.kind is FileKind.OUTPUT else folder_of(file.kind, quarantine)
@@ -180,7 +191,7 @@ def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders:
         folders.add(folder)  # which has a new entry
         folder = os.path.join(folder, part)
         files.own_folder(folder, "remove it, or give another output", 0o755)
-    files.publish(file.path, os.path.join(output if below else folder, name))
+    files.publish(file.path, os.path.join(output if below else folder, name), is_synced)
     folders.add(folder)
     return file.committed(name)
 

@@ -55,8 +55,8 @@ class CommitLog:
                     )
                 yield record
 
-    def append(self, records: Sequence[CommitOrReplace]) -> None:
-        """Add records and wait until they are on disk."""
+    def append(self, records: Sequence[CommitOrReplace], is_synced: bool = True) -> None:
+        """Add records and, if they are to be synced, wait until they are on disk."""
         if self._is_torn:
             raise OSError(errno.EIO, "its last write failed half-way; run the same command again", self.path)
         if self._fd < 0:
@@ -66,7 +66,8 @@ class CommitLog:
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
-            os.fdatasync(self._fd)
+            if is_synced:
+                os.fdatasync(self._fd)
         except OSError:
             self._is_torn = True  # no later line may follow half a line
             os.ftruncate(self._fd, start)

@@ -6,6 +6,7 @@ lock            held while a run works here
 staged/         files being written          scratch/   blocks between processes
 scratch.json    where the blocks are, if elsewhere (--scratch): in another folder, in a bucket
 quarantine/     input that could not be processed, with reasons
+boot.json       of files that were not synced: the boot of the machine that wrote them
 bookmarks/      until the run ends: where reading of WARC files can begin again (engine/worker/bookmarks.py)
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
@@ -47,6 +48,7 @@ from tamis.engine.schema import (
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.worker.bookmarks import NAME as BOOKMARKS
 from tamis.errors import RunConflict
+from tamis.memory import meter
 from tamis.stores import scratch_files, scratch_references
 from tamis.stores.run_locations import (
     FETCHED,
@@ -71,6 +73,7 @@ _T = TypeVar("_T")
 _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json", "run.json"}
 _DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
 _FORGETTING = "forgetting"
+_BOOT = "boot.json"
 _OWN_NAMES = {*_OF_WORKFLOWS, *_DONE, _FORGETTING, "plan.json", "initial", "run.sqlite", "staged"}  # before the lock
 _LAST = ("commit.log", "plan.json", _FORGETTING)
 
@@ -198,6 +201,21 @@ class RunDir(files.Closing):
             self.close()
             raise
         return self
+
+    def note_boot(self) -> bool:
+        """Record the boot of the machine, before anything is committed without being synced.
+
+        False where that is unknown, and for outputs in a bucket.
+        """
+        boot = _boot_id()
+        if self.remote is None and boot:
+            self.write_json(_BOOT, {"id": boot})
+        return self.remote is None and bool(boot)
+
+    def may_have_lost_files(self) -> bool:
+        """Return True if files were committed without being synced, and the machine has restarted since."""
+        noted = self.read_json(_BOOT)
+        return noted is not None and noted.get("id") != _boot_id()
 
     def check_links(self) -> None:
         """Raise RunConflict if nothing could be committed.
@@ -520,6 +538,11 @@ class RunDir(files.Closing):
 def _read(kind: type[_T], data: dict[str, Any]) -> _T:
     """Read a file of the run directory; what is damaged in it has its default."""
     return read_fields(kind, data, [])
+
+
+def _boot_id() -> str:
+    """Return what names the time since the machine started; empty where the system does not tell."""
+    return (meter.read_text("/proc/sys/kernel/random/boot_id") or "").strip()
 
 
 def _order_of_forgetting(entry: str) -> int:
