@@ -415,6 +415,12 @@ def test_normalized_passages_are_cut_from_the_text_as_it_is(tmp_path: Path, mode
         texts[1] = texts[1].upper()
     run(write(tmp_path / "in", texts, 1), tmp_path / "out", normalize_text=mode)
     assert [record["text"].lower() for record in read(tmp_path / "out")] == [texts[0].lower(), "xy"]
+    told = json.loads(
+        why(tmp_path / "out", f"0.jsonl:{len(json.dumps({'id': 0, 'text': texts[0]})) + 1}", "--json").output
+    )
+    (passage,) = told["passages"]
+    assert texts[1][passage["start"] : passage["end"]].lower() == " a passage of some\t words, all the  same. "
+    assert texts[0][passage["first_start"] :].startswith(" A passage  of\nsome")
     run(write(tmp_path / "in", texts, 1), tmp_path / "plain", min_bytes=30)
     assert [record["text"] for record in read(tmp_path / "plain")] == texts
 

@@ -121,7 +121,7 @@ def found_only(output: str, document: str) -> Pair | None:
     for row in _listed(output, document, ("id", "path", "kept_id", "kept_path", "similarity")):
         gone, kept = ((path_of(row[f"{k}path"]), int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
         similarity = row["similarity"] if row["similarity"] == row["similarity"] else None
-        return _pair(output, gone, kept, similarity, _settings(output).get("threshold"))
+        return _pair(output, gone, kept, similarity, settings_of(output).get("threshold"))
     return None
 
 
@@ -153,8 +153,8 @@ def _listed(output: str, document: str, columns: Sequence[str]) -> Iterator[dict
 
 
 def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity: Any, threshold: Any) -> Pair:
-    field = str(_settings(output).get("text_field") or "text")
-    changed = _changed(output)
+    field = str(settings_of(output).get("text_field") or "text")
+    changed = read_times(output)
     return Pair(
         read_side(*gone, field, changed),
         read_side(*kept, field, changed),
@@ -163,8 +163,8 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
     )
 
 
-def _settings(output: str) -> dict[str, Any]:
-    """Return the settings of the deduplication; nothing for a user-defined pipeline."""
+def settings_of(output: str) -> dict[str, Any]:
+    """Return the settings of a deduplication or curation; nothing for a user-defined pipeline."""
     for name in ("dedup.json", "curation.json"):
         record = read_object(Path(run_dir_of(output)) / name, [])
         if "identity" in record:
@@ -172,7 +172,7 @@ def _settings(output: str) -> dict[str, Any]:
     return {}
 
 
-def _changed(output: str) -> dict[str, tuple[int, int]]:
+def read_times(output: str) -> dict[str, tuple[int, int]]:
     """Return size and time of the input files when they were read."""
     try:
         return read_plan(run_folder(output)).inputs.planned()

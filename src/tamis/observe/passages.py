@@ -14,19 +14,21 @@ from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import path_of, path_text
 
 _COLUMNS = {"id", "start_byte", "end_byte", "kept_id", "kept_start_byte", "n_occurrences", "path", "kept_path"}
+_PLACES = (("path", "id"), ("kept_path", "kept_id"))
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Bytes [start, end) of a text, as it was compared; the same are at `first_start` of the document `first`.
+    """Bytes [start, end) of the text of `document`, as it was compared; the same are at `first_start` of `first`.
 
-    `entry`: the entry of an index that has this document; `first_start` is then a place in the text that was kept.
+    `entry`: the entry of an index that has the first one; `first_start` is then a place in the text that was kept.
     """
 
+    document: str  # FILE:OFFSET
     start: int
     end: int
     n_occurrences: int
-    first: str  # FILE:OFFSET
+    first: str
     first_start: int
     entry: str | None = None
 
@@ -38,8 +40,7 @@ class Passage:
         return f"bytes {self.start:,} to {self.end:,} occur {self.n_occurrences:,} times, {where}"
 
     def to_dict(self) -> dict[str, Any]:
-        about = asdict(self)
-        return about if self.entry is not None else {k: v for k, v in about.items() if k != "entry"}
+        return {k: v for k, v in asdict(self).items() if k != "document" and v is not None}
 
 
 def passages_of(output: str, document: str) -> list[Passage]:
@@ -47,10 +48,9 @@ def passages_of(output: str, document: str) -> list[Passage]:
     found = []
     for table in _tables(output):
         for row in table.filter(_is_of(table, document)).to_pylist():
-            offset = row["kept_id"].rpartition("_")[2]
-            first = f"{path_of(row['kept_path'])}:{offset}"
+            mine, first = (f"{path_of(row[p])}:{row[i].rpartition('_')[2]}" for p, i in _PLACES)
             numbers = (row["start_byte"], row["end_byte"], row["n_occurrences"])
-            found.append(Passage(*numbers, first, row["kept_start_byte"], row.get("kept_entry")))
+            found.append(Passage(mine, *numbers, first, row["kept_start_byte"], row.get("kept_entry")))
     return sorted(found, key=lambda passage: passage.start)
 
 

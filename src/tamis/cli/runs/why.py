@@ -44,11 +44,12 @@ def why(
 
     Example: tamis why clean/ doc-0000042
     """
+    from tamis.cli.runs.passages import as_written
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import duplicates
     from tamis.observe.passages import passages_of
 
-    if not duplicates.has_verdicts(output) and (cuts := passages_of(output, document)):
+    if not duplicates.has_verdicts(output) and (cuts := as_written(output, passages_of(output, document))):
         if as_json:
             print_json({"document": document, "written_to": None, "verdicts": [], "passages": _plain(cuts)})
         else:
@@ -117,6 +118,7 @@ class _Answer:
 
 def _answer(output: str, document: str) -> _Answer:
     """Look a document up in what a run stored; raise UsageError if the run knows nothing of it."""
+    from tamis.cli.runs.passages import as_written
     from tamis.observe import duplicates
     from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
     from tamis.observe.passages import passages_of
@@ -136,7 +138,8 @@ def _answer(output: str, document: str) -> _Answer:
     for place in places:
         margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
     address = f"{verdicts[0].path}:{verdicts[0].offset}" if verdicts else document
-    return _Answer(document, verdicts, changes, pairs, written, places, margins, passages_of(output, address))
+    passages = as_written(output, passages_of(output, address))
+    return _Answer(document, verdicts, changes, pairs, written, places, margins, passages)
 
 
 def _change(verdict: Verdict, rules: list[PlannedRule] | None) -> _Change:
