@@ -151,7 +151,12 @@ def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
     assert [(p.role, p.worker, p.pid) for p in live.processes] == [("supervisor", 0, 10), ("worker", 1, 11)]
     stage = live.stages[0]
     assert (stage.documents_per_s, stage.bytes_per_s, stage.point.n_dropped) == (100.0, 2_000_000.0, 200)
-    shown = "\n".join(lines_of(live, 100))
+    narrow = lines_of(live)
+    (head,) = [line for line in narrow if line.startswith("stage")]
+    assert head.split() == ["stage", "in", "out", "dropped", "docs/s", "MB/s", "peak"]
+    assert len({len(line) for line in narrow[narrow.index(head) : narrow.index(head) + 2]}) == 1
+    assert [line for line in narrow if len(line) > 80] == []
+    shown = "\n".join(lines_of(live, 120))
     for piece in (
         "supervisor      10      30 MB     20 MB      40 MB    0:01",
         "worker 1        11     400 kB",

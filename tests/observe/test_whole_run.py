@@ -108,6 +108,13 @@ def check_surfaces(output: Path, said: Told) -> None:
     for page in ((run_dir / "report.html").read_text(), cards):
         for shown in (f"{record.seconds:,.1f} s", f"{record.mb_per_s:,.1f} MB/s", peak, f"{counts.records:,}"):
             assert f"<b>{shown}</b>" in page, shown
+    # the memory of all passes: its highest moment is the peak of the run
+    moments = [m for p in record.passes for m in p.memory]
+    assert [m.at_s for m in moments] == sorted(m.at_s for m in moments)
+    assert not moments or max(m.peak_bytes for m in moments) == record.peak_bytes
+    for page in ((run_dir / "report.html").read_text(), Watcher(run_dir).news("all", "")["fragments"]["memory"]):
+        assert bool(moments) == ("memory of all passes over time" in page)
+        assert not moments or f"Peak {peak}, {record.peak_bytes / record.budget_bytes:.0%} of the budget." in page
     # tamis top
     live = json.loads(tamis("top", output, "--once", "--json").stdout)
     assert live["status"] == "finished"
@@ -137,6 +144,7 @@ def test_every_place_shows_the_whole_run(kind: str, source: Path, tmp_path: Path
     # The passes are parts of the whole, and the whole is more than the last of them.
     assert sum(p.seconds for p in record.passes) <= record.seconds
     assert record.peak_bytes >= max(p.peak_bytes for p in record.passes) > 0
+    assert all(bool(p.memory) == (kind != "filter") for p in record.passes)
     if kind != "filter":
         assert len(record.passes) >= 3
         assert record.seconds > 1.5 * record.passes[-1].seconds

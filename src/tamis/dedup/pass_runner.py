@@ -153,7 +153,9 @@ class PassSession:
             yield self.recorder
             return
         budget_bytes = find_budget(self._settings.of_passes.get("memory"), os.environ).bytes
-        recorder = RunRecorder(run_dir, name, mark, started_s, resumes=resumes, budget_bytes=budget_bytes)
+        recorder = RunRecorder(
+            run_dir, name, mark, started_s, resumes=resumes, budget_bytes=budget_bytes, keeps_memory=True
+        )
         self.recorder = recorder
         try:
             with recorder:

@@ -38,6 +38,7 @@ FILE = "run.json"
 VERSION = 1
 STALE_S = 10.0  # a heartbeat every second; after this long without one no process works on the run
 MAX_PASSES = 1000
+MAX_MOMENTS = 60  # of the memory of one pass
 _MAX_SESSIONS = 10_000
 _HEARTBEAT_S = 1.0
 _MIN_SHARE = 0.02  # of the work, before a pace is known
@@ -56,13 +57,22 @@ class PassStatus(StrEnum):
     FINISHED = "finished"
 
 
+@dataclass(frozen=True)
+class MemoryMoment:
+    """The most memory in use since the moment before. `at_s`: seconds since the run began, all sessions added up."""
+
+    at_s: float
+    peak_bytes: int
+
+
 @dataclass
 class PassRecord:
     """One pass over documents, or one decision between passes.
 
     `label`: unique in its run (keys-0, decision-0, write); `title`: in words. `weight`: how much work it is expected to
     be, in units of one plain pass over the input. `share`: how much of it is done. `seconds`: of all sessions.
-    `read_bytes` and `written_bytes` are decoded bytes, 0 for decisions, as `documents`.
+    `read_bytes` and `written_bytes` are decoded bytes, 0 for decisions, as `documents`. `memory`: over time, of runs of
+    several passes, whose databases are gone when the run has ended; the highest moment of all passes is the run's peak.
     """
 
     label: str
@@ -75,6 +85,7 @@ class PassRecord:
     read_bytes: int = 0
     written_bytes: int = 0
     documents: int = 0
+    memory: list[MemoryMoment] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -247,6 +258,7 @@ def parse_run_record(data: Mapping[str, Any], problems: list[str]) -> RunRecord 
     for p in record.passes:
         p.label, p.title = p.label[:200], p.title[:200]
         p.weight, p.share = min(max(p.weight, 0.0), 1e6), min(max(p.share, 0.0), 1.0)
+        p.memory = [m for m in p.memory[:MAX_MOMENTS] if 0 <= m.at_s < 1e12 and 0 <= m.peak_bytes < 1 << 62]
     for part in (*record.passes, *record.sessions):
         for name, value in vars(part).items():
             if name in ("seconds", "peak_bytes", "read_bytes", "written_bytes", "documents"):
@@ -268,8 +280,9 @@ class RunRecorder:
     """Writes the record of one run while a session works. A context manager: its block is the session.
 
     `mark`: of the memory of the session; `began_s`: when the session began (time.monotonic()); `resumes`: whether a
-    record that is there already is of the same run. The file is written when a pass begins or ends and once a second by
-    a thread, whole or not at all; a disk that is full or hangs never disturbs the run.
+    record that is there already is of the same run; `keeps_memory`: whether passes get their memory over time, for
+    which nobody else may ask the mark for its recent peak. The file is written when a pass begins or ends and once a
+    second by a thread, whole or not at all; a disk that is full or hangs never disturbs the run.
     """
 
     def __init__(
@@ -283,6 +296,7 @@ class RunRecorder:
         resumes: bool = False,
         budget_bytes: int = 0,
         input_bytes: int = 0,
+        keeps_memory: bool = False,
     ) -> None:
         self._path = os.path.join(run_dir, FILE)
         self._mark, self._began_s = mark, began_s
@@ -291,6 +305,7 @@ class RunRecorder:
         self._lock = threading.RLock()
         self._writing = threading.Lock()
         self._ended = threading.Event()
+        self._keeps_memory = keeps_memory
         self._thread = threading.Thread(target=self._beat, name="tamis-record", daemon=True)
         earlier = load_run_record(run_dir) if resumes else None
         if earlier is not None and run_id and earlier.run_id != run_id:
@@ -433,6 +448,15 @@ class RunRecorder:
         self._session.peak_bytes = max(self._session.peak_bytes, self._mark.peak_bytes)
         if (mine := record.current) is not None:
             mine.seconds = round(self._earlier_s + now_s - self._pass_began_s, 3)
+            if self._keeps_memory:
+                self._note_memory(mine)
+
+    def _note_memory(self, mine: PassRecord) -> None:
+        """Add what was in use since the last moment to the current pass; many moments become half as many."""
+        mine.memory.append(MemoryMoment(self.record.seconds, self._mark.pop_recent()))
+        if len(mine.memory) > MAX_MOMENTS:
+            pairs = (mine.memory[i : i + 2] for i in range(0, len(mine.memory), 2))
+            mine.memory = [MemoryMoment(pair[-1].at_s, max(m.peak_bytes for m in pair)) for pair in pairs]
 
     def _write(self) -> None:
         with self._writing:

@@ -307,11 +307,7 @@ def describe(
     """Return a sample with the excerpt and the id that its record has. `find_marks`: what to mark in a text."""
     if not sample.record:
         return sample
-    try:
-        record = json.loads(sample.record)
-    except (ValueError, RecursionError):  # what only the readers of files understand
-        record = {}
-    values = record if isinstance(record, dict) else {}
+    values = _record_of(sample)
     text = values.get(sample.text_field)
     text = text if isinstance(text, str) else ""
     excerpt = excerpt_of(text, find_marks(text))
@@ -336,10 +332,24 @@ def describe_file(
     for sample in selection.samples():
         if sample.record is not None and members[sample.key]:
             selection.replace(describe(sample, functools.partial(find_marks, sample)))
-        elif sample.record is not None:  # for its groups alone
-            selection.replace(describe(sample))
+        elif sample.record is not None:
+            selection.replace(_with_groups(sample))
     target.write(encode_complete_to(selection.chosen.complete_to))
     target.writelines(encode_sample(sample) for sample in selection.samples())
+
+
+def _with_groups(sample: DocumentSample) -> DocumentSample:
+    """Return a sample without a text, but with the groups of its record."""
+    values = _record_of(sample)
+    return replace(sample, record=None, text_field="", groups_in_record=False, groups=groups_of_record(values))
+
+
+def _record_of(sample: DocumentSample) -> Mapping[str, Any]:
+    try:
+        record = json.loads(sample.record or b"{}")
+    except (ValueError, RecursionError):  # what only the readers of files understand
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 _GROUPS = {"source": ("source",), "language": ("language", "lang"), "domain": ("url",)}

@@ -32,6 +32,11 @@ def test_what_is_dropped_is_cut_off_what_was_left() -> None:
     assert "40 · 40.0%" in texts(drawn)
 
 
+def test_few_documents_are_not_called_none() -> None:
+    drawn = funnel_chart([FunnelStep("in", 17_627, "in"), FunnelStep("rare", 3), FunnelStep("kept", 17_624, "kept")])
+    assert "3 · <0.1%" in texts(drawn)
+
+
 def test_hostile_names_and_numbers() -> None:
     drawn = funnel_chart(
         [

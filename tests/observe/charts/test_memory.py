@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.observe.charts.memory import layers, memory_chart
+from tamis.observe.charts.memory import layers, memory_chart, pass_memory_chart
 from tamis.observe.points import Total
 from tests.support.markup_check import kinds, parsed, texts, titles
 
@@ -82,6 +82,15 @@ def test_levels_are_marked_when_they_held() -> None:
 def test_one_sample_is_a_level() -> None:
     drawn = memory_chart([point(0)], 200e6)
     assert 'd="M0 209.8L1000 209.8L1000 220L0 220Z"' in drawn
+
+
+def test_passes_follow_each_other_in_one_chart() -> None:
+    passes = [("reading <b>", [(1.0, 90e6), (2.0, 180e6)]), ("deciding", [(2.5, 60e6)]), ("writing", [(4.0, 150e6)])]
+    drawn = pass_memory_chart(passes, 200e6)
+    assert "Peak 180 MB, 90% of the budget." in "".join(parsed(drawn).itertext())
+    assert [t.partition("\n")[0] for t in titles(drawn)] == ["reading <b>", "reading <b>", "deciding", "writing"]
+    assert len([c for c in kinds(drawn) if c.startswith("fill k")]) == 3
+    assert pass_memory_chart([], 200e6) == pass_memory_chart(passes, 0) == ""
 
 
 def test_nothing_to_draw() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Option
+from tamis.cli.terminal.show import clip, fold_line
 from tamis.sizes import format_size
 from tamis.stores.urls import is_bucket
 from tamis.terminal import Screen, clock
@@ -107,8 +108,9 @@ def lines_of(live: LiveRun, width: int = 80) -> list[str]:
     total = max(live.input_bytes or live.total.read_bytes + live.total.left_bytes, 1)
     done = min(max(1 - live.total.left_bytes / total, 0.0), 1.0)
     lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s")
-    lines.append(_documents(live.counts))
-    lines += _nodes(live) + _machine(live) + _stages(live) + _gpus(live)
+    lines += fold_line(_documents(live.counts), width)
+    lines += _nodes(live) + [part for line in _machine(live) for part in fold_line(line, width)]
+    lines += _stages(live, width) + _gpus(live)
     if live.units:
         lines.append("last partitions (worker, decoded, peak, seconds)")
         lines += [f"  {w:>3d}  {format_size(d):>9s}  {format_size(p):>9s}  {s:6.2f}" for w, d, p, s in live.units]
@@ -186,17 +188,19 @@ def _machine(live: LiveRun) -> list[str]:
     return lines
 
 
-def _stages(live: LiveRun) -> list[str]:
-    if not live.stages:
-        return []
-    lines = ["stage                       in      out  dropped  documents/s       MB/s    peak"]
+def _stages(live: LiveRun, width: int) -> list[str]:
+    """Return a table of the stages; names get what the figures leave."""
+    rows = [("in", "out", "dropped", "docs/s", "MB/s", "peak")]
     for s in live.stages:
-        lines.append(
-            f"  {s.name[:20]:<20s} {s.point.n_in:>8,} {s.point.n_out:>8,} {s.point.n_dropped:>8,} "
-            f"{s.documents_per_s:>12,.0f} "
-            f"{s.bytes_per_s / 1e6:>10,.1f}  {format_size(s.point.peak_bytes):>9s}"
-        )
-    return lines
+        p = s.point
+        rates = f"{s.documents_per_s:,.0f}", f"{s.bytes_per_s / 1e6:,.1f}"
+        rows.append((f"{p.n_in:,}", f"{p.n_out:,}", f"{p.n_dropped:,}", *rates, format_size(p.peak_bytes)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = max(width - 2 - sum(widths) - 2 * len(widths), 12)
+    names = ["stage", *(f"  {clip(s.name, room)}" for s in live.stages)]
+    widest = max(map(len, names))
+    figures = ("".join(f"  {cell:>{n}}" for cell, n in zip(row, widths, strict=True)) for row in rows)
+    return [f"{name:<{widest}}{cells}" for name, cells in zip(names, figures, strict=True)] if live.stages else []
 
 
 def _nodes(live: LiveRun) -> list[str]:

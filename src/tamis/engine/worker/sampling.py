@@ -53,7 +53,7 @@ from tamis.stages.notes import DropNote
 from tamis.tasks import DocumentBatch, Lineage, Origin
 
 _SALT = 0x73616D706C6573  # keys of samples have nothing to do with those by which documents are chosen otherwise
-_MAX_READ = 50_000  # characters of a text that are looked at
+_MAX_READ = 20_000  # characters of a text in which the ranges that a rule counted are looked for
 _MAX_SHOWN = 30_000  # characters of a text that are stored until its excerpt is made
 _SMALL_BYTES = 2_000  # of documents: a part of the input with smaller ones has a larger share of them than of bytes
 _NO_LIMIT = 1 << 63

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tamis.observe.charts.svg import coordinate, number, text
+from tamis.observe.charts.svg import coordinate, number, share_text, text
 
 MAX_ROWS = 24
 _ROW = 34
@@ -45,7 +45,7 @@ def funnel_chart(
             left = max(left - n, 0.0)
             x = min(left / whole, 1.0) * 100
         width = min(n / whole * 100, 100.0 - x)
-        share = f"{n / whole:.1%}" if n < whole else ""
+        share = share_text(n, whole) if n < whole else ""
         says = (
             f"{step.name}: {show(n)} {unit}{f', {share}' if share else ''}{f', {step.detail}' if step.detail else ''}"
         )
@@ -56,7 +56,7 @@ def funnel_chart(
             f'<rect class="f-{step.kind}" x="{coordinate(x)}%" y="{y + 18}" width="{width:.2f}%" height="9" rx="2"/>'
             f'<text x="0" y="{y + 13}">{text(step.name, 34)}</text>'
             f'<text class="strong" x="100%" y="{y + 13}" '
-            f'text-anchor="end">{show(n)}{f" · {share}" if share else ""}</text>{ends}'
+            f'text-anchor="end">{show(n)}{f" · {text(share)}" if share else ""}</text>{ends}'
         )
     label = f"{unit}: " + ", ".join(f"{s.name} {show(number(s.n))}" for s in steps)
     role = "group" if any(s.link for s in steps) else "img"  # an image has no links

@@ -84,10 +84,13 @@ def _unexplained(points: Sequence[Total], known: Sequence[float]) -> list[Layer]
     return [Layer("other", "k8", other) if any(known) else Layer("in use", "k0", other)]
 
 
-def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
+def memory_chart(
+    points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False, of_what: str = ""
+) -> str:
     """Draw memory over time. `points`: seconds since the start; the unexplained part of `used_bytes` is "other".
 
-    `live`: the run continues, so that a forecast makes sense. Nothing for a run without samples.
+    `live`: the run continues, so that a forecast makes sense; `of_what`: what the peak is of, if not of the run.
+    Nothing for a run without samples.
     """
     budget = number(budget_bytes)
     if not points or budget <= 0:
@@ -113,20 +116,63 @@ def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float =
         then = used + (budget - used) * shown_s / left_s
         body += f'<path class="ahead" d="{frame.line([(last, used), (end, then)])}"/>'
     body += _levels_over_time(frame, points)
-    at_budget = coordinate(frame.y(budget))
-    body += f'<path class="limit" d="M0 {at_budget}H{WIDTH}"/>'
-    marks = (
-        f'<text class="strong" x="100%" dx="-4" y="{coordinate(max(frame.y(budget) - 4, 10))}" '
-        f'text-anchor="end">budget {format_size(budget)}</text>'
-    )
+    limit, marks = _limit(frame, budget)
+    body += limit
     for low, high, _, name in LEVELS[:3]:  # the last one is too narrow to be written in
         middle = frame.y(budget * (low + high) / 200)
         marks += f'<text class="quiet" x="6" y="{coordinate(middle + 4)}">{text(name)}</text>'
     body += frame.hits(
         [(points[i].at, _says(points[i], stack, i, budget, began_at)) for i in picked(len(points), MAX_HITS)]
     )
-    note = f"Peak {format_size(most)}, {most / budget:.0%} of the budget." + (_trend_text(left_s) if live else "")
+    note = f"Peak{f' {of_what}' if of_what else ''} {format_size(most)}, {most / budget:.0%} of the budget." + (
+        _trend_text(left_s) if live else ""
+    )
     label = f"memory over time: {format_size(points[-1].used_bytes)} of {format_size(budget)} in use"
+    return figure(frame.draw(label, body, format_size, marks, _bands(frame, budget)), keys, note)
+
+
+def _limit(frame: Frame, budget: float) -> tuple[str, str]:
+    """Return the line of the budget, and its name."""
+    y = frame.y(budget)
+    name = (
+        f'<text class="strong" x="100%" dx="-4" y="{coordinate(max(y - 4, 10))}" '
+        f'text-anchor="end">budget {format_size(budget)}</text>'
+    )
+    return f'<path class="limit" d="M0 {coordinate(y)}H{WIDTH}"/>', name
+
+
+def pass_memory_chart(passes: Sequence[tuple[str, Sequence[tuple[float, float]]]], budget_bytes: float) -> str:
+    """Draw the memory of passes, one after another: of each its name and its moments (seconds, most in use).
+
+    Nothing without moments or a budget.
+    """
+    budget, moments = number(budget_bytes), [moment for _, each in passes for moment in each]
+    if not moments or budget <= 0:
+        return ""
+    most = max(number(used) for _, used in moments)
+    frame = Frame(0.0, max(max(at for at, _ in moments), 1.0), max(budget * 1.08, most * 1.05), 160)
+    limit, marks = _limit(frame, budget)
+    body, keys, began, last = "", [], 0.0, number(moments[0][1])
+    for i, (name, each) in enumerate(passes):
+        kind = f"k{i % MAX_WORKERS}"
+        line = [(began, last), *((max(at, began), number(used)) for at, used in each)]
+        places = "L".join(f"{frame.x(at):.1f} {frame.y(used):.1f}" for at, used in line)
+        began, last = line[-1]
+        body += f'<path class="fill {kind}" d="M{frame.x(line[0][0]):.1f} {frame.height}L{places}V{frame.height}Z"/>'
+        keys.append(Key(kind, name[:60], f"peak {format_size(max(used for _, used in each))}"))
+    body += limit + frame.hits(
+        [
+            (
+                at,
+                f"{name}\n{seconds_text(round(at, 1))}: "
+                f"{format_size(number(used))}, {number(used) / budget:.0%} of the budget",
+            )
+            for name, each in passes
+            for at, used in (each[k] for k in picked(len(each), max(MAX_HITS // len(passes), 2)))
+        ]
+    )
+    label = f"memory of all passes over time: at most {format_size(most)} of {format_size(budget)}"
+    note = f"Peak {format_size(most)}, {most / budget:.0%} of the budget."
     return figure(frame.draw(label, body, format_size, marks, _bands(frame, budget)), keys, note)
 
 

@@ -10,11 +10,11 @@ from tamis.engine.run_record import RunCounts, RunRecord
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
-from tamis.observe.charts.memory import memory_chart
+from tamis.observe.charts.memory import memory_chart, pass_memory_chart
 from tamis.observe.charts.partitions import STATES, map_chart
-from tamis.observe.charts.svg import count_text, number, picked, seconds_text, text
+from tamis.observe.charts.svg import count_text, number, picked, seconds_text, share_text, text
 from tamis.observe.charts.tables import folded_table
-from tamis.observe.points import LEVELS, Cell, GpuPoint, Total
+from tamis.observe.points import LEVELS, Cell, DropPoint, GpuPoint, Total
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 
@@ -26,10 +26,14 @@ _MAX_MARKS = 4  # limits of one score
 
 
 def memory_of(run: Snapshot, with_table: bool = False) -> str:
+    """Draw memory over time: of a run of several passes all of them, then the newest one by process."""
+    whole = _memory_of_passes(run, with_table)
     points = [replace(t, at=t.at - run.began_at) for t in run.totals]
-    chart = memory_chart(points, run.budget_bytes, run.began_at, run.live)
+    chart = memory_chart(points, run.budget_bytes, run.began_at, run.live, "of this pass" if whole else "")
+    if whole and chart:
+        chart = f'{whole}<p class="dim">The newest pass by process:</p>{chart}'
     if not chart or not with_table:
-        return chart
+        return chart or whole
     rows = [
         [
             seconds_text(round(p.at, 1)),
@@ -41,6 +45,28 @@ def memory_of(run: Snapshot, with_table: bool = False) -> str:
         for p in (points[i] for i in picked(len(points), _TABLE_ROWS))
     ]
     return chart + folded_table("memory", ["time", "in use", "peak since", "of the budget", "level"], rows, (1, 2, 3))
+
+
+def _memory_of_passes(run: Snapshot, with_table: bool) -> str:
+    """Draw the memory of all passes, one after another; nothing for a run of one pass."""
+    passes = [p for p in run.record.passes if p.memory] if run.record is not None else []
+    if len(passes) < 2:
+        return ""
+    chart = pass_memory_chart([(p.text, [(m.at_s, m.peak_bytes) for m in p.memory]) for p in passes], run.budget_bytes)
+    rows = [
+        [
+            text(p.text),
+            seconds_text(round(p.seconds, 1)),
+            format_size(peak := max(m.peak_bytes for m in p.memory)),
+            f"{peak / max(run.budget_bytes, 1):.0%}",
+        ]
+        for p in passes
+    ]
+    return chart + (
+        folded_table("memory of passes", ["pass", "time", "peak", "of the budget"], rows, (1, 2, 3))
+        if with_table
+        else ""
+    )
 
 
 def whole_run_cards(record: RunRecord | None) -> list[tuple[str, str, str]]:
@@ -83,7 +109,7 @@ def document_cards(counts: RunCounts, rate: str = "") -> list[tuple[str, str, st
 
 
 def _share(n: float, whole: float) -> str:
-    return f"{n / whole:.1%}" if whole else ""
+    return share_text(n, whole) if whole else ""
 
 
 def queues_of(run: Snapshot, with_table: bool = False) -> str:
@@ -179,7 +205,7 @@ def funnel_of(run: Snapshot, link: Callable[[str, str], str] = lambda stage, rul
         drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
         steps += [
             FunnelStep(
-                d.reason,
+                _name_of(d, run),
                 d.documents,
                 "duplicates" if d.stage in removing else "dropped",
                 f"stage {d.stage}",
@@ -193,6 +219,19 @@ def funnel_of(run: Snapshot, link: Callable[[str, str], str] = lambda stage, rul
         ]
     steps += [FunnelStep("in flight", counts.in_flight, "aside"), FunnelStep("kept", counts.written, "kept")]
     return funnel_chart([s for s in steps if s.n > 0 or s.kind in ("in", "kept")])
+
+
+def _name_of(drop: DropPoint, run: Snapshot) -> str:
+    """Return the name of a rule; of one that several stages have, with its stage, which is the name of a deduplication.
+
+    >>> from pathlib import Path
+    >>> run = Snapshot(Path(), drops=[DropPoint("exact", "duplicate"), DropPoint("fuzzy", "duplicate")])
+    >>> _name_of(run.drops[0], run)
+    'duplicate (exact)'
+    """
+    if sum(d.reason == drop.reason for d in run.drops) < 2:
+        return drop.reason
+    return drop.stage if drop.stage in run.duplicate_stages else f"{drop.reason} ({drop.stage})"
 
 
 def bytes_funnel_of(run: Snapshot, link: Callable[[str, str], str]) -> str:
@@ -224,7 +263,11 @@ def _amounts_funnel(
     steps = [FunnelStep(f"{unit} of the input", kept + total, "in")]
     steps += [
         FunnelStep(
-            d.reason, n, "duplicates" if d.stage in removing else "dropped", f"stage {d.stage}", link(d.stage, d.reason)
+            _name_of(d, run),
+            n,
+            "duplicates" if d.stage in removing else "dropped",
+            f"stage {d.stage}",
+            link(d.stage, d.reason),
         )
         for d in drops
         if (n := dropped.get((d.stage, d.reason), 0))

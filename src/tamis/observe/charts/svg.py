@@ -38,7 +38,7 @@ def text(value: object, n_chars: int = MAX_NAME) -> str:
 
 def visible(plain: str) -> str:
     """Return text for XML, with characters that would not be seen made visible."""
-    if plain.isascii() and plain.isprintable():
+    if plain.isascii() and plain.replace("\n", "").replace("\t", "").isprintable():
         return escape(plain)
     return escape(_UNSEEN.sub("\u00b7", _NOT_XML.sub("\ufffd", plain)))
 
@@ -52,6 +52,15 @@ def number(value: object) -> float:
     if type(value) is int or type(value) is float:
         return float(value) if 0 < value < _LARGEST else 0.0
     return 0.0
+
+
+def share_text(n: float, whole: float) -> str:
+    """Format a share, without calling something nothing.
+
+    >>> share_text(491, 1000), share_text(1, 17627), share_text(0, 5)
+    ('49.1%', '<0.1%', '0.0%')
+    """
+    return "<0.1%" if 0 < n < 0.0005 * whole else f"{n / whole:.1%}"
 
 
 def coordinate(value: float) -> str:

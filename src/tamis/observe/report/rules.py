@@ -12,7 +12,7 @@ from tamis.engine.samples import rule_roles
 from tamis.hints import command, quoted
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.histogram import Bars, histogram_chart
-from tamis.observe.charts.svg import text
+from tamis.observe.charts.svg import share_text, text
 from tamis.observe.charts.tables import bar
 from tamis.observe.drops import Drop
 from tamis.observe.report import excerpts
@@ -76,7 +76,7 @@ def rules_section(facts: Facts, rules: Sequence[RuleFacts]) -> str:
 
 
 def _rule(facts: Facts, rule: RuleFacts, most: int, is_open: bool) -> str:
-    share = f" · {rule.documents / rule.n_seen:.1%} of those it saw" if rule.n_seen else ""
+    share = f" · {text(share_text(rule.documents, rule.n_seen))} of those it saw" if rule.n_seen else ""
     stage = f' <span class="dim">{text(rule.stage)}</span>' if rule.stage != rule.name else ""
     size = f" · {format_size(rule.bytes)}" if rule.bytes else ""
     kind = "k4" if rule.stage in facts.run.duplicate_stages else "k3"

@@ -27,7 +27,7 @@ _BULLETS = "•‣▶◀◦■□▪▫–-*"
 _ELLIPSES = ("...", "…", ". . .")
 _N_GRAM = re.compile(r"(?:gopher_)?(top|duplicate)_([0-9]+)_gram_fraction")
 _LONG_WORD, _SHORT_LINE = 20, 30  # characters
-_MAX_WORDS = 4000  # among which n-grams are counted
+_MAX_WORDS = 2000  # among which n-grams are counted
 _REACH, _MAX_RANGES = 2000, 60  # characters after the first range, and ranges: what an excerpt can show
 
 
@@ -130,7 +130,7 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _has_letter(word: str) -> bool:
-    return any(c.isalpha() for c in word)
+    return word.isalpha() or any(map(str.isalpha, word))
 
 
 _REPEATED_LINES, _REPEATED_PARAGRAPHS = _repeated(_LINE), _repeated(_PARAGRAPH)
