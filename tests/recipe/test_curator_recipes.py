@@ -87,8 +87,8 @@ def test_workflows_as_a_mapping_or_a_list(tmp_path: Path) -> None:
 
 def test_the_words_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config_run.parse(["-cn", "a.yaml", "x.y=1", "+z=2"]) == ("./a.yaml", {"x.y": "1", "z": "2"})
+    assert config_run.parse(["x=1"]) == ("./pipeline.yaml", {"x": "1"})
     for words, message in (
-        (["x=1"], "--config-name is missing"),
         (["--config-name"], "needs a value"),
         (["--verbose"], "is not understood"),
     ):

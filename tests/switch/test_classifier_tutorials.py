@@ -16,14 +16,18 @@ pytest.importorskip("transformers", reason="the extra `models` is not installed"
 from tamis import InProcessExecutor
 from tamis.pipeline import Pipeline
 from tamis.stages.text.classifiers import (
+    AegisClassifier,
     ContentTypeClassifier,
     DomainClassifier,
     FineWebEduClassifier,
+    FineWebMixtralEduClassifier,
+    FineWebNemotronEduClassifier,
+    InstructionDataGuardClassifier,
     MultilingualDomainClassifier,
     PromptTaskComplexityClassifier,
     QualityClassifier,
 )
-from tamis.stages.text.io.reader import ParquetReader
+from tamis.stages.text.io.reader import JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.stages.text.models import small_models as small
 
@@ -48,6 +52,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "labels": str(small.headed_deberta(root / "labels", LABELS)),
         "score": str(small.sequence_classifier(root / "score", n_labels=1)),
         "prompt": str(small.prompt_deberta(root / "prompt")),
+        "guard": str(small.llama(root / "guard")),
+        "adapter": str(small.adapter(root / "adapter", root / "guard")),
+        "poison": str(small.data_guard(root / "poison")),
     }
 
 
@@ -83,15 +90,59 @@ def test_a_label_for_each_document_and_those_of_some_labels(
     assert kept == [row for row in rows if row[column] == wanted]
 
 
-def test_educational_value(source: Path, models: dict[str, str], tmp_path: Path) -> None:
-    classifier = FineWebEduClassifier(text_field="text", model_identifier=models["score"])
-    rows = classified(source, tmp_path / "out", classifier)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (FineWebEduClassifier, "fineweb-edu"),
+        (FineWebMixtralEduClassifier, "fineweb-mixtral-edu"),
+        (FineWebNemotronEduClassifier, "fineweb-nemotron-edu"),
+    ],
+)
+def test_educational_value(kind: Any, name: str, source: Path, models: dict[str, str], tmp_path: Path) -> None:
+    rows = classified(source, tmp_path / "out", kind(text_field="text", model_identifier=models["score"]))
     assert len(rows) == N
     for row in rows:
-        score = row["fineweb-edu-score-float"]
+        score = row[f"{name}-score-float"]
         assert 0 <= score <= 5
-        assert row["fineweb-edu-score-int"] == round(score)
-        assert row["fineweb-edu-score-label"] == ("high_quality" if score >= 2.5 else "low_quality")
+        assert row[f"{name}-score-int"] == round(score)
+        assert row[f"{name}-score-label"] == ("high_quality" if score >= 2.5 else "low_quality")
+
+
+def guarded(tmp_path: Path, classifier: Any) -> pd.DataFrame:
+    """Classify texts of a JSONL file, overwriting the results of an earlier call, and read the first file written."""
+    (tmp_path / "input_data_dir").mkdir(exist_ok=True)
+    pd.DataFrame({"text": small.texts(6)}).to_json(tmp_path / "input_data_dir/data.jsonl", orient="records", lines=True)
+    pipeline = Pipeline(name="classifier_pipeline", description="Run a classifier pipeline")
+    pipeline.add_stage(JsonlReader(str(tmp_path / "input_data_dir"), files_per_partition=1))
+    pipeline.add_stage(classifier)
+    pipeline.add_stage(JsonlWriter(str(tmp_path / "results"), mode="overwrite"))
+    tasks = pipeline.run(InProcessExecutor(), progress=False)
+    return pd.read_json(tasks[0].data[0], lines=True)
+
+
+def test_safety_of_content(models: dict[str, str], tmp_path: Path) -> None:
+    about: dict[str, Any] = {"aegis_variant": models["adapter"], "base_model": models["guard"], "hf_token": None}
+    found = guarded(tmp_path, AegisClassifier(**about, keep_raw_output=True))
+    assert set(found.columns) == {"text", "aegis_pred", "_aegis_raw_pred"}
+    assert found["text"].tolist() == small.texts(6)
+    assert set(found["aegis_pred"]) <= {"safe", "unknown", *(f"O{i}" for i in range(1, 14))}
+    assert all(isinstance(answer, str) for answer in found["_aegis_raw_pred"])
+    wanted = found["aegis_pred"][0]
+    assert len(guarded(tmp_path, AegisClassifier(**about, filter_by=[wanted]))) == (found["aegis_pred"] == wanted).sum()
+
+
+def test_poisoned_instructions(models: dict[str, str], tmp_path: Path) -> None:
+    about: dict[str, Any] = {
+        "aegis_variant": models["adapter"], "base_model": models["guard"], "model_identifier": models["poison"],
+        "hf_token": None,
+    }  # fmt: skip
+    found = guarded(tmp_path, InstructionDataGuardClassifier(**about))
+    scores = found["instruction_data_guard_poisoning_score"]
+    assert found["is_poisoned"].tolist() == (scores >= 0.5).tolist()
+    assert scores.nunique() > 1
+    value = bool(found["is_poisoned"][0])
+    kept = guarded(tmp_path, InstructionDataGuardClassifier(**about, filter_by=[value]))
+    assert kept["text"].tolist() == found["text"][found["is_poisoned"] == value].tolist()
 
 
 def test_tasks_and_complexity_of_prompts(source: Path, models: dict[str, str], tmp_path: Path) -> None:

@@ -1,20 +1,27 @@
 """`tamis run` under the original's name: `python -m tamis.config.run --config-path DIR --config-name NAME key=value`.
 
-`create_pipeline_from_yaml` gives the pipeline of a recipe without running it.
+The other functions give what a recipe describes without running it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.cli.terminal.streams import LAYOUT
 from tamis.errors import UsageError
 from tamis.terminal import printable
 
-USAGE = "python -m tamis.config.run --config-path FOLDER --config-name NAME [--trust-remote-code] [key=value ...]"
+if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
+    from tamis.core.client import RayClient
+    from tamis.recipe.load import Recipe
+
+USAGE = "python -m tamis.config.run [--config-path FOLDER] [--config-name NAME] [--trust-remote-code] [key=value ...]"
+_USUAL_NAME = "pipeline"  # of the file, if none is given
 _TRUST = "--trust-remote-code"
 _SHORT = {"-cp": "--config-path", "-cn": "--config-name"}
 
@@ -40,27 +47,58 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
             overrides[name.lstrip("+")] = value
         else:
             raise UsageError(f"{word!r} is not understood; {USAGE}")
-    if "--config-name" not in options:
-        raise UsageError(f"--config-name is missing; {USAGE}")
-    file = options["--config-name"]
+    file = options.get("--config-name", _USUAL_NAME)
     file = file if file.endswith((".yaml", ".yml")) else file + ".yaml"
     return os.path.join(options.get("--config-path", "."), file), overrides
 
 
-def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False) -> Any:
-    """Build the pipeline of a recipe, given as a path or as a mapping parsed by a YAML library.
+def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False, *, log_config: bool = True) -> Any:
+    """Build the pipeline or the workflow of a recipe, given as a path or as a mapping parsed by a YAML library.
 
     `trust_remote_code`: allow stages to run code that models bring along; a recipe cannot allow that itself.
+    `log_config`: log which recipe it is (logger tamis.config, level INFO).
     """
+    recipe = _recipe_of(cfg, trust_remote_code)
+    if log_config:
+        logging.getLogger("tamis.config").info("%s: %s", recipe.file, recipe.name)
+    return recipe.workflow if recipe.workflow is not None else recipe.pipeline()
+
+
+def create_executor_from_yaml(cfg: Any) -> BaseExecutor | None:
+    """Return the executor that `backend:` and `execution_mode:` of a recipe name; None if it has neither."""
+    from tamis.backends.registry import check_installed, executor_class
+    from tamis.yaml_text import parse, read_text
+
+    top: Any = cfg
+    if isinstance(cfg, (str, os.PathLike)):
+        top = parse(read_text(os.fspath(cfg)), os.fspath(cfg)).value
+    named = {key: getattr(top[key], "value", top[key]) for key in ("backend", "execution_mode") if key in top}
+    if not named:
+        return None
+    backend = str(named.get("backend", "xenna"))
+    check_installed(backend)
+    mode = {"execution_mode": str(named["execution_mode"])} if "execution_mode" in named else {}
+    return executor_class(backend)(config=mode)
+
+
+def create_ray_client_from_yaml(cfg: Any) -> RayClient:
+    """Return the client that `ray_client:` of a recipe describes, or one with the usual settings."""
+    from tamis.core.client import RayClient
+
+    client = _recipe_of(cfg, False).ray_client
+    return client if isinstance(client, RayClient) else RayClient()
+
+
+def _recipe_of(cfg: Any, trust_remote_code: bool) -> Recipe:
     from tamis.cli.jobs.jobs import find_recipe
     from tamis.recipe.load import load_recipe
 
     if isinstance(cfg, (str, os.PathLike)):
-        return load_recipe(find_recipe(os.fspath(cfg)), trust_remote_code=trust_remote_code).pipeline()
+        return load_recipe(find_recipe(os.fspath(cfg)), trust_remote_code=trust_remote_code)
     import yaml
 
     text = yaml.safe_dump(_plain(cfg), sort_keys=False)
-    return load_recipe("the given mapping", text=text, trust_remote_code=trust_remote_code).pipeline()
+    return load_recipe("the given mapping", text=text, trust_remote_code=trust_remote_code)
 
 
 def _plain(value: Any) -> Any:
