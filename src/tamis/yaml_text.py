@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.errors import RecipeError
 
@@ -381,8 +381,7 @@ class References:
         return self._values[inside]
 
 
-@dataclass(frozen=True)
-class Located:
+class Located(NamedTuple):
     """A value of a file and its dotted key, so that checks can name file, line and key."""
 
     node: Node

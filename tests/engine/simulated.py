@@ -251,7 +251,7 @@ class Simulation:
                 self.n_innocent[unit.id] += 1
             del self.processes[worker]
         self.fired["node back"] += 1
-        again = replace(spec, id=spec.id + self.rng.choice([0, 100]))
+        again = spec._replace(id=spec.id + self.rng.choice([0, 100]))
         self.later(self.rng.uniform(0.0, 5.0), lambda: supervise.node_up(self.supervisor, again, self.now))
         return supervise.node_down(self.supervisor, spec.id, self.now)
 

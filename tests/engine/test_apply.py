@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -245,7 +245,7 @@ def used(*functions: Callable[[DocumentBatch], Any]) -> list[list[Any]]:
     uses = StageUsage()
     for i, function in enumerate(functions):
         tasks = run_stage(Do(function), f"s{i}", tasks, StageBook(f"s{i}"), UnitNotes(uses=uses))
-    return [list(astuple(use)) for use in uses.rows]
+    return [list(use) for use in uses.rows]
 
 
 def _peaks_of_three() -> list[list[Any]]:

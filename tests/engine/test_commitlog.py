@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,8 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
     log.append([ReplaceRecord(["é\n"], [file])])
     log.close()
     upload = {"upload": ["a", "b", ["c"]]}
-    again = [replace(commit, files=[replace(file, **upload), commit.files[1]]), record(2)]
-    assert list(CommitLog(log.path).read()) == [*again, ReplaceRecord(["é\n"], [replace(file, **upload)])]
+    again = [commit._replace(files=[file._replace(**upload), commit.files[1]]), record(2)]
+    assert list(CommitLog(log.path).read()) == [*again, ReplaceRecord(["é\n"], [file._replace(**upload)])]
 
 
 def test_a_line_is_a_checksum_and_json(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +228,8 @@ def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
     text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1000]))
     pq.write_table(pa.table({"text": text}), path, row_group_size=4000)
     found = parquet.describe(path)
-    groups = tuple(replace(g, estimated_bytes=int(g.estimated_bytes * declared)) for g in found.row_groups)
-    monkeypatch.setattr(parquet, "describe", lambda path: replace(found, row_groups=groups))
+    groups = tuple(g._replace(estimated_bytes=int(g.estimated_bytes * declared)) for g in found.row_groups)
+    monkeypatch.setattr(parquet, "describe", lambda path: found._replace(row_groups=groups))
     cursor = Cursor(FileList([str(path)], [path.stat().st_size], [0]), [PieceKind.ROWS])
     read, fed, asked = [], [], []
     while (work := cursor.next(block_bytes)) is not None:

@@ -493,7 +493,7 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     assert a.unit.rewrite == work
     made = StagedFile("u1.out", FileKind.OUTPUT)
     assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), ReplaceFiles) == ReplaceFiles(
-        a.unit.id, ["part-1.parquet"], [made]
+        a.unit.id, ["part-1.parquet"], [made], names=[]
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,13 +57,13 @@ def test_the_raw_model() -> None:
     times = LinearModel(1.4, 20 / (500 * MB))
     assert raw_seconds(ASKED, times) == pytest.approx(11.4)
     assert raw_seconds(ASKED, times, nodes=10) == pytest.approx(2.4)
-    assert raw_seconds(replace(ASKED, decoded_bytes=16 * MB), times) == pytest.approx(2.04)  # one partition: one worker
+    assert raw_seconds(ASKED._replace(decoded_bytes=16 * MB), times) == pytest.approx(2.04)  # one partition: one worker
     assert raw_scratch(ASKED) == 0
-    assert raw_scratch(replace(ASKED, handover_bytes=256 * MB)) == 256 * MB
+    assert raw_scratch(ASKED._replace(handover_bytes=256 * MB)) == 256 * MB
 
 
 def test_little_input_makes_small_partitions() -> None:
-    small = replace(ASKED, decoded_bytes=4 * MB)
+    small = ASKED._replace(decoded_bytes=4 * MB)
     peak, block = raw_peak(small, [taught()])
     assert block == 4 * MB
     assert peak == pytest.approx((150 + 20 + 10 + 8) * MB, rel=0.02)  # it all goes to one worker
@@ -103,13 +102,13 @@ def test_runs_that_differ_keep_it_wide() -> None:
 
 
 def test_no_peak_is_predicted_above_the_budget() -> None:
-    asked = replace(ASKED, budget_bytes=300 * MB, cap_bytes=40 * MB)
+    asked = ASKED._replace(budget_bytes=300 * MB, cap_bytes=40 * MB)
     found = predict(asked, [taught()], [took(290, conditions=asked)], 1.0).peak_bytes
     assert found.high == 300 * MB
 
 
 def test_a_run_under_other_conditions_counts_less() -> None:
-    far = replace(ASKED, budget_bytes=16_000 * MB, decoded_bytes=5 * MB)
+    far = ASKED._replace(budget_bytes=16_000 * MB, decoded_bytes=5 * MB)
     near = predict(ASKED, [taught()], [took(250)], 1.0).peak_bytes
     wide = predict(ASKED, [taught()], [took(250, conditions=far)], 1.0).peak_bytes
     assert wide.high / wide.low > near.high / near.low
@@ -118,7 +117,7 @@ def test_a_run_under_other_conditions_counts_less() -> None:
 def test_time_follows_the_data_and_not_the_start() -> None:
     # 20 worker seconds on 2 workers and 4 s of start-up: ten times the data takes 100 s and the same start.
     past = [took(250, seconds=14.0)] * 3
-    found = predict(replace(ASKED, decoded_bytes=5000 * MB), [taught()], past, 1.0)
+    found = predict(ASKED._replace(decoded_bytes=5000 * MB), [taught()], past, 1.0)
     assert 100 < found.seconds.expected < 130
     assert found.cpu_s == pytest.approx(180)
 
@@ -132,9 +131,9 @@ def test_another_machine_widens_the_time_only() -> None:
 
 
 def test_scratch_is_learned_where_blocks_are_passed_on() -> None:
-    asked = replace(ASKED, handover_bytes=256 * MB)
+    asked = ASKED._replace(handover_bytes=256 * MB)
     assert predict(asked, [taught()], [], 1.0).scratch_bytes == Interval(0.0, 128 * MB, 256 * MB)
-    past = [replace(took(250, conditions=asked), scratch_bytes=40 * MB)] * 4
+    past = [took(250, conditions=asked)._replace(scratch_bytes=40 * MB)] * 4
     found = predict(asked, [taught()], past, 1.0).scratch_bytes
     assert found.holds(40 * MB)
     assert found.high < 100 * MB

@@ -140,14 +140,14 @@ def test_a_run_is_remembered_in_spreads_from_the_centre(kept: Path) -> None:
 
 def test_a_plan_after_a_probe_is_compared_with_its_run_once(kept: Path) -> None:
     asked = Conditions(9, 2, 0, 0, 0, 5, 5, 0)
-    ranges.remember_planned("key", {**prediction(), "kind": PROBE, "conditions": vars(asked)})
+    ranges.remember_planned("key", {**prediction(), "kind": PROBE, "conditions": asked._asdict()})
     assert ranges.take_planned("other", asked) is None
     found = ranges.take_planned("key", asked)
     assert found is not None
     assert found["kind"] == PROBE
     assert ranges.take_planned("key", asked) is None
-    ranges.remember_planned("key", {**prediction(), "conditions": vars(asked)})
-    assert ranges.take_planned("key", replace(asked, n_workers=1)) is None  # another run than the planned one
+    ranges.remember_planned("key", {**prediction(), "conditions": asked._asdict()})
+    assert ranges.take_planned("key", asked._replace(n_workers=1)) is None  # another run than the planned one
     for i in range(30):
         ranges.remember_planned(f"key-{i}", prediction())
     assert len(ranges.load().planned) == 20

@@ -6,13 +6,13 @@ Bytes by engine/wire.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tamis.engine.wire import kinds
 from tamis.engine.worker.config import WorkerConfig
 
 
-@dataclass(frozen=True)
-class CallerContext:
+class CallerContext(NamedTuple):
     """The caller's import path and folder, and where everything goes that is printed."""
 
     sys_path: list[str]
@@ -20,8 +20,7 @@ class CallerContext:
     log: str
 
 
-@dataclass(frozen=True)
-class LoadJob:
+class LoadJob(NamedTuple):
     """To a forking server, before anything else. The pickled job follows: so many bytes."""
 
     context: CallerContext
@@ -29,8 +28,7 @@ class LoadJob:
     config: WorkerConfig
 
 
-@dataclass(frozen=True)
-class LoadLibraries:
+class LoadLibraries(NamedTuple):
     """To a warm process, before anything else: groups of kernels and modules to load."""
 
     context: CallerContext
@@ -46,15 +44,13 @@ class ForkWorker:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ForkServer:
+class ForkServer(NamedTuple):
     """To a warm process, with one end of a socket: fork a forking server."""
 
     child: int
 
 
-@dataclass(frozen=True)
-class ForkCall:
+class ForkCall(NamedTuple):
     """To a warm process, with a descriptor: fork a process that runs `main(arguments)` of a module.
 
     `name` is its process name, and the descriptor its output.
@@ -66,8 +62,7 @@ class ForkCall:
     arguments: list[str]
 
 
-@dataclass(frozen=True)
-class JobLoaded:
+class JobLoaded(NamedTuple):
     """Everything is loaded; what that takes."""
 
     own_bytes: int
@@ -81,15 +76,13 @@ class LibrariesLoaded:
     """The libraries of every job are loaded, its stages are next: the server waits for `LoadStages`."""
 
 
-@dataclass(frozen=True)
-class LoadStages:
+class LoadStages(NamedTuple):
     """To a forking server: load the stages of the job inside so many more bytes; 0: without a limit."""
 
     room_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class NotLoaded:
+class NotLoaded(NamedTuple):
     """The job cannot be loaded, and why.
 
     `is_memory`: an allocation failed, of `requested_bytes` where that is known, in `stage`.
@@ -102,14 +95,12 @@ class NotLoaded:
     stage: str = ""
 
 
-@dataclass(frozen=True)
-class Forked:
+class Forked(NamedTuple):
     child: int
     pid: int
 
 
-@dataclass(frozen=True)
-class Exited:
+class Exited(NamedTuple):
     """A child is gone; `stage`: what it was doing."""
 
     child: int

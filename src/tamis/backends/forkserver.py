@@ -14,7 +14,6 @@ import os
 import socket
 import sys
 import traceback
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tamis.backends import early
@@ -46,7 +45,7 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch:
     try:
         runner, base_bytes = _load(channel, is_loaded)
         up = settle(drop_pages=not forked and not is_loaded, is_branch=is_branch)
-        up = replace(up, stages_bytes=max(0, up.peak_bytes - base_bytes))
+        up = up._replace(stages_bytes=max(0, up.peak_bytes - base_bytes))
         gate = close_gate()
     except BaseException as exc:
         meter.set_data_limit("self", None)  # the message takes memory as well

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tamis.memory import meter, sampler, shared_memory
 from tamis.memory.kill_tree import end_escaped, end_tree, send
@@ -49,8 +49,7 @@ class _GuardedWorker:
     was_ended: bool = False
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """Something that users should know of.
 
     "refused": a worker, or one below it, did not get so much shared memory or so large a file, or may not fork (0

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.costs import PassCost, pass_costs
@@ -84,8 +84,7 @@ def forecast(
     if experience.past:
         return prediction
     stored, keys = _stored_bytes(curation, sizes), float(request.handover_bytes)
-    return replace(
-        prediction,
+    return prediction._replace(
         output_bytes=Interval(0.0, stored, stored * _OTHER_LEVEL),
         scratch_bytes=Interval(keys / 2, keys, keys * 2),
     )
@@ -134,7 +133,7 @@ class CurationExpectation(Experience):
         if self._conditions is None or not totals.read_bytes:
             return
         took = RunMeasurement(
-            replace(self._conditions, decoded_bytes=totals.read_bytes),
+            self._conditions._replace(decoded_bytes=totals.read_bytes),
             peak_bytes=totals.peak_bytes,
             seconds=totals.seconds,
             busy_s=0.0,

@@ -14,7 +14,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import ShippedFigures
@@ -72,7 +71,7 @@ def forecast(
     if experience.past:
         return prediction
     expected = float(plan.scratch_bytes)
-    return replace(prediction, scratch_bytes=Interval(expected / 2, expected, expected * 2))
+    return prediction._replace(scratch_bytes=Interval(expected / 2, expected, expected * 2))
 
 
 class DedupExpectation(Experience):
@@ -126,7 +125,7 @@ class DedupExpectation(Experience):
         read = removed.ledger.read_bytes if removed is not None else self._conditions.decoded_bytes
         written = removed.ledger.written_bytes if removed is not None else 0
         took = RunMeasurement(
-            replace(self._conditions, decoded_bytes=read),
+            self._conditions._replace(decoded_bytes=read),
             w.peak_bytes,
             round(seconds, 3),
             0.0,

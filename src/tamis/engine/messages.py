@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.samples import SampleLimits
@@ -22,8 +22,7 @@ from tamis.engine.wire import kinds
 
 
 # -- to a worker ------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Assign:
+class Assign(NamedTuple):
     """Work on this unit.
 
     `fence` is new with every assignment: a report that carries another one is of an earlier attempt.
@@ -34,8 +33,7 @@ class Assign:
     samples: SampleLimits | None = None  # of those chosen so far; None: no samples are taken
 
 
-@dataclass(frozen=True)
-class More:
+class More(NamedTuple):
     """A feeder may make its next block, of this size (0: as before)."""
 
     block_bytes: int
@@ -56,8 +54,7 @@ ORDERS = kinds(Assign, More, Trim, Exit)
 
 
 # -- parts of what a worker says --------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Vitals:
+class Vitals(NamedTuple):
     """What a worker holds between two units, and what its allocators say (memory/attribution.py)."""
 
     floor_bytes: int = 0
@@ -118,8 +115,7 @@ class StagedFile:
         )
 
 
-@dataclass(frozen=True)
-class Handover:
+class Handover(NamedTuple):
     """Batches for the next segment, in a scratch file."""
 
     path: str
@@ -128,8 +124,7 @@ class Handover:
     check: str = ""
 
 
-@dataclass(frozen=True)
-class StageUse:
+class StageUse(NamedTuple):
     """What one stage took, in addition to the books. `in_bytes`: of the records that came in."""
 
     label: str
@@ -157,8 +152,7 @@ class RetainedMemory:
 
 
 # -- from a worker ----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
     pid: int
     vitals: Vitals
 

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self, TypedDict
+from typing import Any, NamedTuple, Self, TypedDict
 
 from tamis import files
 from tamis.engine import wire
@@ -103,8 +103,7 @@ class SessionRecord:
     host: str = ""
 
 
-@dataclass(frozen=True)
-class RunCounts:
+class RunCounts(NamedTuple):
     """The documents of a whole run: records + added = written + dropped + quarantined + not_sampled + in_flight.
 
     `duplicates`: of those dropped; None where no step removes duplicates. `added`: documents that stages made, less

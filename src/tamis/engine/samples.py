@@ -127,8 +127,7 @@ def size_of_role(role: str, share: float = 1.0) -> int:
     return min(size, math.ceil(1.5 * mean + 4 * math.sqrt(mean)) + 3)
 
 
-@dataclass(frozen=True)
-class CompleteTo:
+class CompleteTo(NamedTuple):
     """A part of the run has chosen its documents for `all` up to this key only."""
 
     key: int

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar
 
 from tamis.engine.histograms import HistogramTable
 from tamis.engine.ledger import Ledger
@@ -255,8 +255,7 @@ class FileKind(StrEnum):
     SAMPLES = "samples"  # joined to one file, not committed (run/output/sample_store.py)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedFile:
+class CommittedFile(NamedTuple):
     """A file as the commit log names it. What is None is unknown for files of its kind."""
 
     name: str
@@ -323,8 +322,7 @@ class CommittedFile:
 _FILE_KINDS = {str(kind): kind for kind in FileKind}
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRecord:
+class CommitRecord(NamedTuple):
     """A committed partition of a sampling step.
 
     The input that it covers, its files, and its books (as `Ledger.to_dict` returns them).
@@ -343,8 +341,7 @@ class CommitRecord:
         return {"t": "commit", "step": self.step, "cover": self.covered, "files": files, "ledger": self.books}
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceRecord:
+class ReplaceRecord(NamedTuple):
     """Output files that follow each other are replaced by others with the same documents in the same order.
 
     `content`: of the old files, if fields of the documents were left out in the new ones (`partition_by`).
@@ -359,8 +356,7 @@ class ReplaceRecord:
         return plain if self.content is None else {**plain, "content": self.content}
 
 
-@dataclass(frozen=True, slots=True)
-class RetractRecord:
+class RetractRecord(NamedTuple):
     """A sampling step does not count any more (log of a bucket only)."""
 
     step: int
@@ -369,8 +365,7 @@ class RetractRecord:
         return {"t": "retract", "step": self.step}
 
 
-@dataclass(frozen=True, slots=True)
-class WriterRecord:
+class WriterRecord(NamedTuple):
     """A random mark by which a writer recognizes its own object (log of a bucket only)."""
 
     mark: str

@@ -7,8 +7,9 @@ segment of stages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 TO_END = 1 << 62
 """`end` of a piece that goes to the end of its file, wherever that is."""
@@ -36,8 +37,7 @@ class Mode(StrEnum):
     REWRITE = "rewrite"  # write committed output files again: with the schema of the whole run, or of another size
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A range of one file: from `start` up to `end`, in the coordinate that `kind` says."""
 
     file: int
@@ -169,8 +169,7 @@ class Unit:
         return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.block_bytes
 
 
-@dataclass(frozen=True)
-class Half:
+class Half(NamedTuple):
     """One of the two parts that a unit is cut into."""
 
     pieces: list[Piece]
@@ -194,7 +193,7 @@ def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
         if piece.end == TO_END or piece.end - piece.start < 2 or unit.n_records >= 0:
             return None
         cut = (piece.start + piece.end) // 2
-    return [replace(piece, end=cut)], [replace(piece, start=cut)]
+    return [piece._replace(end=cut)], [piece._replace(start=cut)]
 
 
 def can_split(unit: Unit) -> bool:
@@ -221,7 +220,7 @@ def remaining_pieces(pieces: list[Piece], done: Piece) -> list[Piece]:
     rest = []
     for piece in pieces:
         if done.start > piece.start:
-            rest.append(replace(piece, end=min(piece.end, done.start)))
+            rest.append(piece._replace(end=min(piece.end, done.start)))
         if done.end < piece.end:
-            rest.append(replace(piece, start=max(piece.start, done.end)))
+            rest.append(piece._replace(start=max(piece.start, done.end)))
     return [p for p in rest if p.start < p.end]

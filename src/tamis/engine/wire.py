@@ -1,4 +1,4 @@
-"""Messages between processes as bytes, and back: JSON of a dataclass, checked field by field against its annotations.
+"""Messages between processes as bytes, and back: JSON of their fields, each checked against its annotation.
 
 The one encoder and the one decoder of everything that processes of a run send each other. Never pickle: a worker runs
 the user's code, and what it sends is data. What does not fit the annotations raises `Garbled`; the reader of a channel
@@ -33,8 +33,8 @@ def kinds(*classes: type) -> Kinds:
 
 
 def encode(message: Any) -> bytes:
-    """Encode a message (an instance of a dataclass) as bytes for `decode`."""
-    return json.dumps({"type": type(message).__name__, **_plain(message)}, separators=(",", ":")).encode()
+    """Encode a message as bytes for `decode`."""
+    return json.dumps({"type": type(message).__name__, **plain(message)}, separators=(",", ":")).encode()
 
 
 def decode(data: bytes | bytearray, expected: Kinds) -> Any:
@@ -48,13 +48,13 @@ def decode(data: bytes | bytearray, expected: Kinds) -> Any:
 
 
 def to_json(message: Any) -> dict[str, Any]:
-    """Return a dataclass as JSON values, for `from_json`."""
-    values: dict[str, Any] = _plain(message)
+    """Return a dataclass or NamedTuple as JSON values, for `from_json`."""
+    values: dict[str, Any] = plain(message)
     return values
 
 
 def from_json(kind: type[T], values: Any) -> T:
-    """Return the dataclass of this type that `to_json` gave these values for; raise `Garbled` if they are none."""
+    """Return the value of this type that `to_json` gave these values for; raise `Garbled` if they are none."""
     try:
         message: T = _reader(cast("Any", kind))(values)
         return message
@@ -62,24 +62,34 @@ def from_json(kind: type[T], values: Any) -> T:
         raise Garbled(f"{type(exc).__name__}: {exc}"[:300]) from exc
 
 
-def _plain(value: Any) -> Any:
-    """Convert a value to JSON values."""
+def plain(value: Any) -> Any:
+    """Convert a value to JSON values: dataclasses and NamedTuples become objects."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if _has_fields(value):
+        return {name: plain(getattr(value, name)) for name in _names(cast("Any", type(value)))}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     return value
 
 
 @functools.cache
 def field_readers(kind: type) -> dict[str, _Reader]:
-    """Return, for each field of a dataclass, the function that builds its value from JSON values, or raises."""
+    """Return, for each field of a message, the function that builds its value from JSON values, or raises."""
     hints = get_type_hints(kind)
-    return {f.name: _reader(hints[f.name]) for f in fields(kind)}
+    return {name: _reader(hints[name]) for name in _names(kind)}
+
+
+def _has_fields(kind: Any) -> bool:
+    """Return True for dataclasses and NamedTuples, and for their instances."""
+    return is_dataclass(kind) or hasattr(kind, "_fields")
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else kind._fields
 
 
 @functools.cache
@@ -91,8 +101,8 @@ def _reader(hint: Any) -> _Reader:
         return lambda value: value
     if hasattr(hint, "from_dict"):
         return lambda value: hint.from_dict(_checked(value, dict))
-    if is_dataclass(hint):
-        return _dataclass_reader(hint)
+    if _has_fields(hint):
+        return _fields_reader(hint)
     if is_typeddict(hint):  # its owner reads what is inside
         return lambda value: _checked(value, dict)
     if issubclass(hint, StrEnum):
@@ -116,7 +126,7 @@ def _generic_reader(origin: Any, args: tuple[Any, ...]) -> _Reader:
     raise TypeError(f"messages have no fields of type {origin}")
 
 
-def _dataclass_reader(kind: Any) -> _Reader:
+def _fields_reader(kind: Any) -> _Reader:
     readers = field_readers(kind)
 
     def read(value: Any) -> Any:

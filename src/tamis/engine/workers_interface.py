@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tamis.engine.messages import Assign, Order, WorkerMessage
 from tamis.engine.schema import EventKind
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tamis.engine.worker.config import WorkerConfig
 
 
-@dataclass(frozen=True)
-class ServerMemory:
+class ServerMemory(NamedTuple):
     """Memory of the process that workers are forked from, with everything loaded.
 
     Includes the process that this one was forked from.
@@ -34,16 +33,14 @@ class ServerMemory:
     stages_bytes: int = 0  # of the peak, what loading the stages added
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(NamedTuple):
     """A message of a worker arrived."""
 
     worker: int
     message: WorkerMessage
 
 
-@dataclass(frozen=True)
-class Died:
+class Died(NamedTuple):
     """A worker died within `stage`: `how` in words, and the signal that ended it (0: none)."""
 
     worker: int
@@ -62,8 +59,7 @@ class Incident:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class NodeUp:
+class NodeUp(NamedTuple):
     """A node joined: the memory of its server, the memory of the machine, its own budget, its GPUs.
 
     A node that comes back has a new number.
@@ -77,8 +73,7 @@ class NodeUp:
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class NodeDown:
+class NodeDown(NamedTuple):
     """A node is gone with all its workers, whose deaths are not reported one by one."""
 
     node: int

@@ -66,7 +66,7 @@ class Experience:
         """
         figures = forecast.to_dict()
         if self.kind == ranges.PROBE:
-            ranges.remember_planned(self.key, {"conditions": vars(conditions).copy(), **figures})
+            ranges.remember_planned(self.key, {"conditions": conditions._asdict(), **figures})
         return ranges.with_command(figures, ranges.load())
 
     def expect(self, conditions: Conditions, forecast: Forecast) -> None:
@@ -74,7 +74,7 @@ class Experience:
         self.prediction = {
             "version": VERSION,
             "basis": self.basis,
-            "conditions": vars(conditions).copy(),
+            "conditions": conditions._asdict(),
             **forecast.to_dict(),
         }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 _Z = 1.6448536269514722  # one-sided 95 %
@@ -56,8 +55,7 @@ def fit(points: Sequence[Point], prior: LinearModel, start_worth: float, slope_w
     return LinearModel(start, slope)
 
 
-@dataclass(frozen=True)
-class Prior:
+class Prior(NamedTuple):
     """What is assumed before the first run. Spreads are of the logarithm.
 
     `noise`: from one run to the next under the same conditions. `runs`: how many runs the starting model is worth; the

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, fields
-from typing import Any, Literal, NotRequired, Protocol, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, get_args, get_type_hints
 
 from tamis.errors import UsageError
 from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, LinearModel, Point, Prior, fit, spread
@@ -137,8 +136,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """`expected`, and the bounds between which the measured value is with the probability CONFIDENCE."""
 
     low: float
@@ -156,8 +154,7 @@ class Interval:
         }
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(NamedTuple):
     """The conditions of a run: input, budget and workers. Sizes in bytes."""
 
     budget_bytes: int
@@ -171,8 +168,7 @@ class Conditions:
     handover_bytes: int = 0  # what blocks between processes may take; 0: there are none
 
 
-@dataclass(frozen=True)
-class RunMeasurement:
+class RunMeasurement(NamedTuple):
     """A run that ended, and what it took. `busy_s`: seconds of all workers together."""
 
     conditions: Conditions
@@ -190,7 +186,7 @@ class RunMeasurement:
     largest_peak: int = 0  # what one partition took at most, above what its worker had at the start
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**self._asdict(), "conditions": self.conditions._asdict()}
 
     @classmethod
     def from_dict(cls, data: Any) -> RunMeasurement:
@@ -198,8 +194,9 @@ class RunMeasurement:
         conditions = data.get("conditions") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(conditions, dict):
             raise UsageError("machine profile: a run: expected its conditions and what it took")
-        numbers = {f.name: _number(data, f) for f in fields(cls) if f.name not in ("conditions", "learned")}
-        values = {f.name: _number(conditions, f) for f in fields(Conditions)}
+        hints = get_type_hints(cls).items()
+        numbers = {name: _number(data, name, kind) for name, kind in hints if name not in ("conditions", "learned")}
+        values = {name: _number(conditions, name, kind) for name, kind in get_type_hints(Conditions).items()}
         if values["n_workers"] < 1 or values["budget_bytes"] < 1:
             raise UsageError("machine profile: a run: expected a budget and at least one worker")
         return cls(Conditions(**values), learned=data.get("learned") is True, **numbers)
@@ -215,8 +212,7 @@ class Reaches(Protocol):
     def reach(self, figure: str, kind: str) -> tuple[float, float, float]: ...
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     n_runs: int
     kind: str  # what it came from: table, probe or profile
     centres: dict[str, list[float]]  # figure -> [centre, spread], before ranges.py widens them
@@ -426,9 +422,9 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _number(data: Mapping[str, Any], field: Field[Any]) -> Any:
-    value = data.get(field.name)
+def _number(data: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = data.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
         expected = f"expected a number from 0 to {_LARGEST:g}, got {value!r:.80}"
-        raise UsageError(f"machine profile: a run: {field.name}: {expected}")
-    return int(value) if field.type == "int" else float(value)
+        raise UsageError(f"machine profile: a run: {name}: {expected}")
+    return int(value) if kind is int else float(value)

@@ -187,7 +187,7 @@ def take_planned(key: str, conditions: Conditions) -> Prediction | None:
     if plan is None:
         return None
     save(ranges)
-    then, now = plan.get("conditions", {}), vars(conditions)
+    then, now = plan.get("conditions", {}), conditions._asdict()
     return plan if all(then.get(n) == now[n] for n in ("budget_bytes", "n_workers", "input_bytes")) else None
 
 

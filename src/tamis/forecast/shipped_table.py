@@ -11,7 +11,7 @@ their names only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.formats.compression.codecs import CODECS
 
@@ -50,8 +50,7 @@ FIXED_BYTES = 105 * MB
 WORKER_BYTES = 11 * MB
 
 
-@dataclass(frozen=True)
-class Sizing:
+class Sizing(NamedTuple):
     """Published guidance by dataset size. `below_bytes`: for datasets smaller than this."""
 
     below_bytes: float
@@ -62,15 +61,13 @@ class Sizing:
     notes: str
 
 
-@dataclass(frozen=True)
-class ClassifierFigures:
+class ClassifierFigures(NamedTuple):
     batch_size: int
     gpu_memory_bytes: int
     documents_per_s: float
 
 
-@dataclass(frozen=True)
-class VideoSizing:
+class VideoSizing(NamedTuple):
     """Published guidance by the number of videos. `below`: for fewer."""
 
     below: float
@@ -80,8 +77,7 @@ class VideoSizing:
     notes: str
 
 
-@dataclass(frozen=True)
-class StageFigures:
+class StageFigures(NamedTuple):
     """What a stage with a model takes of a GPU, and its rate. None: the guide does not say."""
 
     batch_size: int | None

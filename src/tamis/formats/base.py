@@ -12,8 +12,8 @@ the same for all formats of lines).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -86,8 +86,7 @@ class RowsFault(FormatError):
         return type(self), (self.row, self.reason, self.next_row)
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(NamedTuple):
     """Neighbouring rows that a file stores together, which is where reading can start."""
 
     first_row: int
@@ -99,8 +98,7 @@ class RowGroup:
     """
 
 
-@dataclass(frozen=True)
-class TableInfo:
+class TableInfo(NamedTuple):
     n_rows: int
     row_groups: list[RowGroup]
     columns: list[tuple[str, str]]
@@ -125,7 +123,7 @@ class TableInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain structure for JSON; `from_dict` is the inverse."""
-        return asdict(self)
+        return {**self._asdict(), "row_groups": [group._asdict() for group in self.row_groups]}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> TableInfo:

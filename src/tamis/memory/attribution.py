@@ -2,6 +2,7 @@
 
 `counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes,
 glibc what malloc has handed out. That separates most leaks, but not a large Python object (which is malloc's too)
+from typing import NamedTuple
 from a native allocation that some Python object points to. `count_objects()` does: it measures the Python objects
 themselves, in up to half a second, so only a worker under suspicion does it. tracemalloc would report the line too, but
 slows every allocation and takes memory inside the cap while it runs: it is for the user to start.
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 PYTHON, ARROW, NATIVE = "Python objects", "Arrow buffers", "native memory"
 SHARED, UNEXPLAINED = "shared memory", "unexplained memory"
@@ -86,8 +87,7 @@ class ObjectCounts:
         )
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(NamedTuple):
     """Growth between two censuses. `variable`: the one that grew most, with its growth in bytes."""
 
     python_bytes: int
@@ -330,8 +330,7 @@ def _is_users(module: object) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(NamedTuple):
     """Growth in bytes by what it is made of."""
 
     python: float = 0.0

@@ -10,8 +10,7 @@ import os
 import posixpath
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.errors import BudgetError
 from tamis.memory import seccomp_gate
@@ -24,8 +23,7 @@ _LIMIT_FILES = {2: ("memory.max", "memory.high"), 1: ("memory.limit_in_bytes",)}
 _OVERCOMMIT = {"0": "heuristic", "1": "always", "2": "never"}
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """A number of bytes, where it came from (option, environment, cgroup, available), and one sentence for people."""
 
     bytes: int
@@ -33,14 +31,12 @@ class Budget:
     why: str
 
 
-@dataclass(frozen=True)
-class CgroupLimit:
+class CgroupLimit(NamedTuple):
     path: str
     bytes: int
 
 
-@dataclass(frozen=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     """The control group whose memory limits bind this process."""
 
     kind: str  # v1, v2, hybrid (both mounted) or none

@@ -16,9 +16,8 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis import files
 from tamis.errors import TamisError
@@ -64,8 +63,7 @@ def lacked_device_memory(exc: BaseException | None) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class DeviceLimit:
+class DeviceLimit(NamedTuple):
     """`share` of a device's memory, and, if a limit was set, `limit_bytes` of it (0: none)."""
 
     share: float = 1.0

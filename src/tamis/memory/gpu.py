@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tamis.memory.nvml import Nvml, NvmlError
 
@@ -70,8 +70,7 @@ def device_names(environ: Mapping[str, str]) -> list[str]:
         return []
 
 
-@dataclass(frozen=True)
-class FreeDeviceMemory:
+class FreeDeviceMemory(NamedTuple):
     """Memory of the GPUs that are ours to use: of the smallest, and what is free on the fullest.
 
     0: there is none, or it is not known.

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from tamis.memory.trend import fit, thin
 
@@ -46,8 +46,7 @@ _FITTED_POINTS = 40
 _MAX_STEPS, _STEP_SPREADS, _MIN_STEP_BYTES = 5, 5.0, 500_000
 
 
-@dataclass(frozen=True)
-class LeakVerdict:
+class LeakVerdict(NamedTuple):
     """What the floors of one worker say; `is_leak`: a leak."""
 
     slope_bytes: float = 0.0  # per partition
@@ -85,7 +84,7 @@ class FloorTrend:
         if len(self._floors) >= MIN_POINTS and self._n_added % _CHECK_EVERY == 0:
             verdict = judge(self._floors, self._n_lives > 1)
             self._checks.append(verdict.is_leak)
-            self._verdict = replace(verdict, is_leak=sum(self._checks) >= _N_AGREEING)
+            self._verdict = verdict._replace(is_leak=sum(self._checks) >= _N_AGREEING)
 
     def succeed(self) -> None:
         """Continue this series with a fresh process.

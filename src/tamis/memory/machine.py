@@ -12,15 +12,13 @@ import os
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tamis.memory.budget import find_cgroup, parse_meminfo
 from tamis.memory.meter import Reading, read_text
 
 
-@dataclass(frozen=True)
-class MachineSample:
+class MachineSample(NamedTuple):
     """One look at the machine, named as the run database does.
 
     `psi_some`, `psi_full`: percent of the last 10 s in which some (or all) tasks waited for memory.

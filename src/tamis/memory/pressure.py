@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class PressureLevel(IntEnum):
@@ -39,8 +40,7 @@ def _level_at(used_bytes: int, budget_bytes: int, lowered_by: int) -> PressureLe
     return max(reached, default=PressureLevel.GREEN)
 
 
-@dataclass(frozen=True)
-class PressureGauge:
+class PressureGauge(NamedTuple):
     """The present level. Rises at once, falls only when use is 5 points below the level's threshold."""
 
     level: PressureLevel = PressureLevel.GREEN
@@ -52,8 +52,7 @@ class PressureGauge:
         return PressureGauge(max(risen, level))
 
 
-@dataclass(frozen=True)
-class WorkerUse:
+class WorkerUse(NamedTuple):
     """One worker as the meter and the supervisor see it."""
 
     id: int

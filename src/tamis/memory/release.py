@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from tamis.memory import meter
 from tamis.memory.sampler import marked
@@ -42,8 +42,7 @@ _MALLOPT = {-8: "MALLOC_ARENA_MAX", **_THRESHOLDS}
 _REUSED_BYTES = 32 << 20  # the most that glibc accepts as a threshold
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(NamedTuple):
     """What one release() did: resident bytes before and after, and how long it took."""
 
     before_bytes: int

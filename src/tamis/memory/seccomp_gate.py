@@ -27,8 +27,7 @@ import select
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 MIN_PRIVATE_BYTES = 16 << 20
 # mremap, which does not name the kind of memory, and in which realloc() of larger buffers ends.
@@ -89,8 +88,7 @@ _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
 
 
-@dataclass(frozen=True)
-class GateCall:
+class GateCall(NamedTuple):
     """One call that waits.
 
     `n_bytes`: what it would add; `fd`: the mapped file's, in that process, or -1; `address`: of a "grow".

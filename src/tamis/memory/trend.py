@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 _Z_BOUND = 1.96  # each bound of the slope fails in 2.5 % of cases
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """A straight line through a series: change per step with its bounds, and how easily chance gives such a rise."""
 
     slope: float

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _CROWDED = 0.8
 _SPARE_BYTES = 1 << 20  # in addition to what is requested
@@ -49,8 +49,7 @@ class _Promise:
     n_samples: int = 0
 
 
-@dataclass(frozen=True)
-class FamilyMemory:
+class FamilyMemory(NamedTuple):
     """What a family took since its last grant, as it counts in the cap. None of it is known to the worker itself."""
 
     peak_bytes: int = 0  # at most, beyond what it had at the grant; 0 if the worker was alone and had mapped nothing

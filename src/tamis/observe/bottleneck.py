@@ -7,7 +7,7 @@ has. A cause is named only where its number exceeds a limit that is given with i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.observe.points import LEVELS, Total
 from tamis.observe.snapshot import Snapshot
@@ -23,8 +23,7 @@ _MIN_S = 5.0  # shorter runs are mostly start and end
 _PAUSED_FROM = 2  # level orange: only the end of the pipeline starts
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     """A cause, the number that proves it, and what to change. `weight` orders findings: the largest share of time."""
 
     cause: str
@@ -33,8 +32,7 @@ class Bottleneck:
     weight: float
 
 
-@dataclass(frozen=True)
-class TimeShares:
+class TimeShares(NamedTuple):
     """Time of all workers by activity, in seconds. None: not recorded."""
 
     computing_s: float

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int] | N
 
 
 def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
-    return tuple(replace(f, name=name_in_output(f.name)) for f in map(CommittedFile.from_dict, found))
+    return tuple(f._replace(name=name_in_output(f.name)) for f in map(CommittedFile.from_dict, found))
 
 
 def _lines(folder: Path) -> Iterator[bytes]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from tamis.engine.ledger import Dropped, Example, Ledger
 
@@ -25,8 +24,7 @@ class DropSummary(TypedDict):
     examples: list[str]
 
 
-@dataclass(frozen=True)
-class Drop:
+class Drop(NamedTuple):
     """`reason`: the rule, or the stage itself where it named none.
 
     `bytes`: of the input records, 0 where there are none. `examples`: names that `tamis why` understands.

@@ -6,11 +6,12 @@ Reads, never writes; a damaged database is a sentence.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tamis.engine.run_record import RunCounts, RunRecord
+from tamis.engine.wire import plain
 from tamis.observe.points import GpuPoint, NodePoint, ProcessPoint, StagePoint, Total
 from tamis.observe.series import Series, SeriesError, open_series
 from tamis.observe.snapshot import counts_of, duplicate_stages_of, read_record, record_status
@@ -31,7 +32,7 @@ class StageSpeed:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, those of the point first."""
-        return {**asdict(self.point), **{k: v for k, v in vars(self).items() if k != "point"}}
+        return {**self.point._asdict(), **{k: v for k, v in vars(self).items() if k != "point"}}
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,9 @@ class LiveRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, those of the total first."""
-        own = {k: v for k, v in asdict(self).items() if k not in ("total", "record")}
-        passes = [asdict(p) for p in self.record.passes] if self.record is not None else []
-        values = {**asdict(self.total), **own, "passes": passes, "eta_s": self.eta_s}
-        return {**values, "stages": [stage.to_dict() for stage in self.stages]}
+        own = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in ("total", "record")}
+        passes = plain(self.record.passes) if self.record is not None else []
+        return {**self.total._asdict(), **own, "passes": passes, "eta_s": self.eta_s}
 
 
 def read_live(folder: Path, n_history: int = 60, now: float | None = None, whole_dir: Path | None = None) -> LiveRun:
@@ -104,7 +104,7 @@ def _whole_run(record: RunRecord, total: Total, now: float) -> dict[str, Any]:
         "status": str(record_status(record, now)),
         "seconds": record.seconds,
         "host": record.sessions[-1].host[:200] if record.sessions else "",
-        "total": replace(total, peak_bytes=record.peak_bytes or total.peak_bytes),
+        "total": total._replace(peak_bytes=record.peak_bytes or total.peak_bytes),
     }
 
 
@@ -119,7 +119,7 @@ def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:
     first_at, reported = whole[0].at, series.about.began_at  # of this attempt; earlier ones may be days ago
     began_at = reported if first_at - 60 < reported <= last.at else first_at
     return {
-        "total": replace(last, peak_bytes=max(t.peak_bytes for t in whole)),
+        "total": last._replace(peak_bytes=max(t.peak_bytes for t in whole)),
         "seconds": last.at - began_at,
         "status": "running" if now - last.at < STALE_S else "stopped",
         "history": [t.used_bytes for t in recent][-n_history:],
@@ -139,7 +139,7 @@ def _details(series: Series) -> dict[str, Any]:
         "processes": processes,
         "duplicate_stages": sorted(duplicate_stages_of(series.about)),
         "nodes": series.nodes(),
-        "gpus": [replace(g, name=g.name[:40]) for g in gpus if g.at == gpus[-1].at],
+        "gpus": [g._replace(name=g.name[:40]) for g in gpus if g.at == gpus[-1].at],
         "units": [(u.worker, u.decoded_bytes, u.peak_bytes, u.seconds) for u in series.units(8)][::-1],
         "events": [(e.at, e.kind[:40], _sentence(e.data)) for e in series.events(6)],
         "alerts": [(a.at, a.level[:20], a.text[:300]) for a in series.alerts(4)],

@@ -1,9 +1,11 @@
-"""The rows of a run's series as plain data: what observe/series.py gives and pages, tables and metrics show."""
+"""The rows of a run's series as plain data: what observe/series.py gives and pages, tables and metrics show.
+
+Nobody changes a point, nor the empty dictionary that a field has by default.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 # How hard memory presses (memory/pressure.py), and what is done about it.
 LEVELS = (
@@ -15,8 +17,7 @@ LEVELS = (
 )
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(NamedTuple):
     """The whole run at one moment: documents + added = written + dropped + quarantined + not_sampled + in_flight.
 
     `duplicates`: of those dropped. `added`: documents that stages made, less those that they replace. `in_flight`:
@@ -33,7 +34,7 @@ class Total:
     read_bytes: int = 0
     left_bytes: int = 0
     level: int = 0
-    workers: dict[str, int] = field(default_factory=dict)  # number of the worker -> bytes
+    workers: dict[str, int] = {}  # number of the worker -> bytes
     queue_bytes: int = 0
     scratch_bytes: int = 0
     disk_free_bytes: int = 0
@@ -54,8 +55,7 @@ class Total:
     in_flight: int = 0
 
 
-@dataclass(frozen=True)
-class ProcessPoint:
+class ProcessPoint(NamedTuple):
     at: float = 0.0
     pid: int = 0
     role: str = ""  # supervisor, server or worker
@@ -67,8 +67,7 @@ class ProcessPoint:
     cpu_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class StagePoint:
+class StagePoint(NamedTuple):
     """One stage since the start of the run.
 
     `peak_bytes`: the most a partition took in it, above what the worker held before.
@@ -87,8 +86,7 @@ class StagePoint:
     n_quarantined: int = 0
 
 
-@dataclass(frozen=True)
-class GpuPoint:
+class GpuPoint(NamedTuple):
     at: float = 0.0
     gpu: int = 0
     name: str = ""
@@ -97,11 +95,10 @@ class GpuPoint:
     busy: float | None = None  # share of the time, 0 to 1
     temperature_c: float | None = None
     ours_bytes: int = 0
-    processes: dict[str, int] = field(default_factory=dict)  # pid -> bytes
+    processes: dict[str, int] = {}  # pid -> bytes
 
 
-@dataclass(frozen=True)
-class NodePoint:
+class NodePoint(NamedTuple):
     """One machine of a cluster, as it was last seen. `busy`: workers with something to do."""
 
     node: int = 0
@@ -117,8 +114,7 @@ class NodePoint:
     level: int = 0
 
 
-@dataclass(frozen=True)
-class UnitPoint:
+class UnitPoint(NamedTuple):
     """One partition that one worker took through its stages.
 
     `peak_bytes` and `floor_bytes` as the worker measured them.
@@ -136,11 +132,10 @@ class UnitPoint:
     cpu_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class EventPoint:
+class EventPoint(NamedTuple):
     at: float = 0.0
     kind: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = {}
 
     @property
     def text(self) -> str:
@@ -151,17 +146,15 @@ class EventPoint:
         return ", ".join(f"{k}: {v}" for k, v in self.data.items() if k != "trace" and v is not None)
 
 
-@dataclass(frozen=True)
-class AlertPoint:
+class AlertPoint(NamedTuple):
     at: float = 0.0
     rule: str = ""
     level: str = ""  # warning, critical or resolved
     text: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class DroppedPoint:
+class DroppedPoint(NamedTuple):
     """A document that was dropped a moment ago. `document`: its id, "" if it has none."""
 
     at: float = 0.0
@@ -172,8 +165,7 @@ class DroppedPoint:
     document: str = ""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A stretch of the input (all files laid end to end, as they lie on disk) and how many of its bytes are where."""
 
     cell: int = 0
@@ -186,8 +178,7 @@ class Cell:
     split: int = 0
 
 
-@dataclass(frozen=True)
-class DropPoint:
+class DropPoint(NamedTuple):
     stage: str = ""
     reason: str = ""
     documents: int = 0

@@ -7,16 +7,14 @@ import binascii
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _MAX_LINE = 1 << 31
 _COPY_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class QuarantineEntry:
+class QuarantineEntry(NamedTuple):
     """One range of input that was quarantined."""
 
     file: str

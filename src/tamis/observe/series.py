@@ -8,14 +8,14 @@ has no tables yet is empty.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_type_hints
 
 from tamis.engine.schema import RunFacts, read_fields
 from tamis.errors import TamisError
@@ -207,17 +207,17 @@ class Series(Closing):
     def _points(
         self, kind: type[Row], table: str, rest: str, n: int, best: str = "", values: tuple[Any, ...] = ()
     ) -> list[Row]:
-        """Return rows as dataclasses. With `best`, those of grouped rows that have the highest value in this column."""
+        """Return rows as points. With `best`, those of grouped rows that have the highest value in this column."""
         if table not in self._tables:
             return []
-        names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+        hints = _types_of(cast("Any", kind))
+        names = list(hints)
         columns = ", ".join([*names, f"max({best})"] if best else names)
         rows = self._query(f"SELECT {columns} FROM {table} {rest} LIMIT {max(1, int(n))}", values)
-        kinds = [str(f.type) for f in fields(kind)]  # type: ignore[arg-type]
-        converters = [_CONVERT[name] for name in kinds]
+        converters = [_CONVERT[hint] for hint in hints.values()]
         # Rows of whole numbers, as the map's thousand cells, need no conversion where the database holds what it
         # should.
-        plain = (int,) * len(names) if set(kinds) == {"int"} else None
+        plain = (int,) * len(names) if set(hints.values()) == {int} else None
         return [kind(*row) if plain == tuple(map(type, row)) else _row(kind, names, converters, row) for row in rows]
 
     def _moments(
@@ -240,7 +240,12 @@ def _width(span: tuple[float, float], max_points: int) -> float:
 
 
 def _with_peak(total: points.Total, peak_bytes: int) -> points.Total:
-    return replace(total, peak_bytes=max(peak_bytes, total.used_bytes))
+    return total._replace(peak_bytes=max(peak_bytes, total.used_bytes))
+
+
+@functools.cache
+def _types_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _row(kind: type[Row], names: list[str], converters: list[Callable[[Any], Any]], row: tuple[Any, ...]) -> Row:
@@ -274,11 +279,11 @@ def _object(value: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"text": _text(value)}
 
 
-_CONVERT: dict[str, Callable[[Any], Any]] = {
-    "int": _int,
-    "float": lambda value: _float(value) or 0.0,
-    "float | None": _float,
-    "str": _text,
-    "dict[str, Any]": _object,
-    "dict[str, int]": lambda value: {str(k): _int(v) for k, v in _object(value).items()},
+_CONVERT: dict[Any, Callable[[Any], Any]] = {
+    int: _int,
+    float: lambda value: _float(value) or 0.0,
+    float | None: _float,
+    str: _text,
+    dict[str, Any]: _object,
+    dict[str, int]: lambda value: {str(k): _int(v) for k, v in _object(value).items()},
 }

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.engine.run_record import RunCounts, RunRecord, RunStatus, parse_run_record
@@ -113,8 +113,7 @@ class Snapshot:
         return self.status in ("finished", "sampled") and not self.exit_code
 
 
-@dataclass(frozen=True)
-class SnapshotLimits:
+class SnapshotLimits(NamedTuple):
     """How much is read. `recent_s`: only the last so many seconds of the series; None: all of the attempt."""
 
     n_points: int = 150

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis._lazy import pa, pc
 from tamis.engine import schema
@@ -26,8 +26,7 @@ Sides = dict[str, str]
 """Which way limits count: by name, AT_LEAST or AT_MOST."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Why one document was dropped."""
 
     path: str  # its input file
@@ -54,8 +53,7 @@ class Verdict:
         return None
 
 
-@dataclass(frozen=True)
-class ThresholdChange:
+class ThresholdChange(NamedTuple):
     """Another value of a limit, with which its rule keeps a document."""
 
     stage: str
@@ -221,8 +219,7 @@ def matching_files(paths: list[str], name: str) -> set[int]:
     return {i for i in ends if paths[i] == name or paths[i].endswith("/" + name.lstrip("/"))} or ends
 
 
-@dataclass(frozen=True)
-class OutputRow:
+class OutputRow(NamedTuple):
     """A document in the output: the file, and its row."""
 
     path: str

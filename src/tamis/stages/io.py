@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -14,8 +13,7 @@ from tamis.tasks import DocumentBatch, FileGroupTask, Task
 Source = TypeVar("Source", bound=ProcessingStage[Any, Any])
 
 
-@dataclass(frozen=True)
-class ReadHints:
+class ReadHints(NamedTuple):
     """Facts about the input from earlier passes of a workflow, which change how a pass reads but never what it reads.
 
     `all_valid`: an earlier pass found every record of the same files to be valid. `record_index`: the folder in which

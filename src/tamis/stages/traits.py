@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class StageTraits:
+class StageTraits(NamedTuple):
     """Promises of a stage class, as its class attribute `traits`; none by default, so that nothing is assumed.
 
     A promise lets a run take a shortcut. One that does not hold changes results.

@@ -15,8 +15,7 @@ import re
 import threading
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 _ETAG = re.compile(r'"([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?"')
 # The fastest first, as measured: 7.5, 2.3, 0.9, 2.2 (0.4 without instructions for it) and, by numpy, 0.2 GB/s.
@@ -26,8 +25,7 @@ _LANE_WORDS = 8
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """The checksum of an object as its store keeps it.
 
     `n_parts`: it is one of the checksums of so many parts; 0: of the bytes.

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tamis.errors import StoreError
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Eight tries in about a minute: longer than a store's usual hiccup, shorter than a user's patience."""
 
     n_tries: int = 8

@@ -14,7 +14,7 @@ import os
 import selectors
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tamis import files
@@ -302,7 +302,7 @@ class RemoteWorkers:
         others = max(hello.others_bytes, 0) + GROWTH_BYTES
         if hello.machine == self._machine:  # the driver and its placer are on this node, too
             others += max(self._driver_bytes(), CALLER_BYTES + CALLER_LIBRARY_BYTES) + GROWTH_BYTES
-        return replace(opened.server, n_cores=hello.n_cpus, others_bytes=others + CALLER_BYTES // 2)
+        return opened.server._replace(n_cores=hello.n_cpus, others_bytes=others + CALLER_BYTES // 2)
 
     def _node_up(self, number: int, node: _RemoteNode) -> NodeUp:
         hello = node.link.hello

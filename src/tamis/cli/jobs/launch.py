@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tamis.backends import registry
 from tamis.cli.parsing.arguments import echo
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from tamis.observe.alerts.watch import Watch
 
 
-@dataclass(frozen=True)
-class AlertOptions:
+class AlertOptions(NamedTuple):
     """What the user and the recipe say about alerts. `file`: from --alerts."""
 
     file: str | None = None
@@ -29,8 +27,7 @@ class AlertOptions:
     recipe: Section | None = None
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """How a command runs a job: its launch options, completed by the recipe."""
 
     options: LaunchOptions

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -76,7 +76,7 @@ def _measured(trial: Trial, units: Sequence[UnitPoint]) -> RunMeasurement:
     prediction, read, cpu = trial.prediction, trial.read_bytes, trial.prediction["cpu_s"]
     assert isinstance(cpu, dict), "the trial has ended"
     return RunMeasurement(
-        replace(Conditions(**prediction["conditions"]), input_bytes=read, decoded_bytes=read),
+        Conditions(**prediction["conditions"])._replace(input_bytes=read, decoded_bytes=read),
         trial.peak_bytes,
         prediction["seconds"]["measured"],
         rate * read,

@@ -101,7 +101,7 @@ class _Answer:
         """Return plain values for JSON."""
         verdicts = [
             {
-                **asdict(v),
+                **v._asdict(),
                 "kept_by_rule_with": None if c.smallest is None else str(c.smallest),
                 "recipe": None if c.smallest is None else {c.smallest.stage: c.smallest.in_recipe},
                 "not_evaluated": c.later,

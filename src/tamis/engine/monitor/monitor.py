@@ -276,7 +276,7 @@ class Monitor:
         figures = {name: value for name, value in state.items() if name != "workers"}  # only their number
         totals: dict[str, Any] = {
             **figures,
-            **vars(self._machine.sample()),
+            **self._machine.sample()._asdict(),
             "peak_bytes": max(self._run.mark.pop_recent(), int(state["used_bytes"])),
             "queue_bytes": s.queue.scratch.total_bytes,
             "scratch_bytes": self._scratch_bytes,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from tamis.engine.histograms import tables
 from tamis.engine.ledger import Ledger
@@ -34,8 +34,7 @@ class Completeness(Enum):
     BYTES_LOST = "part of the input could not be read"
 
 
-@dataclass(frozen=True)
-class Judgment:
+class Judgment(NamedTuple):
     """A verdict with the figures that led to it, as a sentence."""
 
     verdict: Completeness

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
@@ -43,8 +43,7 @@ class Scope(IntEnum):
     RECIPE = 6  # `tamis run` alone
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """The syntax of a setting's values: the check of one (raises UsageError), and its form as text."""
 
     check: Callable[[Any, str], object]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import EventKind
@@ -22,8 +22,7 @@ class StartWorker:
     node: int = 0
 
 
-@dataclass(frozen=True)
-class AssignUnit:
+class AssignUnit(NamedTuple):
     """Assign a unit to a worker, with a memory cap.
 
     `fence`: the number of the attempt; a message with an older one is ignored.
@@ -35,38 +34,33 @@ class AssignUnit:
     cap_bytes: int
 
 
-@dataclass(frozen=True)
-class RequestBlock:
+class RequestBlock(NamedTuple):
     """A feeder may produce its next block, of this size."""
 
     worker: int
     block_bytes: int
 
 
-@dataclass(frozen=True)
-class TrimWorker:
+class TrimWorker(NamedTuple):
     """Have an idle worker give memory back to the system."""
 
     worker: int
 
 
-@dataclass(frozen=True)
-class StopWorker:
+class StopWorker(NamedTuple):
     """Let the worker end by itself (it is idle)."""
 
     worker: int
 
 
-@dataclass(frozen=True)
-class KillWorker:
+class KillWorker(NamedTuple):
     """End a worker at once; its unit is tried again."""
 
     worker: int
     why: KillReason
 
 
-@dataclass(frozen=True)
-class CommitPartition:
+class CommitPartition(NamedTuple):
     """Make the staged files of a partition part of the output.
 
     `covered`: the input that they cover, as (file, from, to, at end).
@@ -80,8 +74,7 @@ class CommitPartition:
     ledger: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ReplaceFiles:
+class ReplaceFiles(NamedTuple):
     """Replace output files that follow each other by others with the same documents.
 
     `names`: of the new files; empty: after the old ones. `content`: as in ReplaceRecord (engine/schema.py).
@@ -90,12 +83,11 @@ class ReplaceFiles:
     partition: int
     old: list[str]
     files: list[StagedFile]
-    names: list[str] = field(default_factory=list)
+    names: Sequence[str] = ()
     content: str | None = None
 
 
-@dataclass(frozen=True)
-class Committed:
+class Committed(NamedTuple):
     """The answer to `CommitPartition` or `ReplaceFiles`: what is in the log now, or why it is not."""
 
     partition: int
@@ -104,8 +96,7 @@ class Committed:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class DiscardFiles:
+class DiscardFiles(NamedTuple):
     """Remove scratch or staged files that no unit needs any more."""
 
     paths: list[str]

@@ -9,6 +9,7 @@ of actions.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.engine.supervisor.actions import Committed
 from tamis.engine.supervisor.state import NodeSpec
@@ -20,8 +21,7 @@ class Tick:
     """Time has passed."""
 
 
-@dataclass(frozen=True)
-class MemoryMeasured:
+class MemoryMeasured(NamedTuple):
     """The meter of a node measured its memory."""
 
     used_bytes: int
@@ -29,29 +29,25 @@ class MemoryMeasured:
     node: int = 0
 
 
-@dataclass(frozen=True)
-class NodeJoined:
+class NodeJoined(NamedTuple):
     """A node has joined (again), with what it may use."""
 
     spec: NodeSpec
 
 
-@dataclass(frozen=True)
-class NodeLost:
+class NodeLost(NamedTuple):
     """A node is gone, with all of its workers."""
 
     node: int
 
 
-@dataclass(frozen=True)
-class AlertFired:
+class AlertFired(NamedTuple):
     """An alert orders something (alert_orders.py)."""
 
     order: str
 
 
-@dataclass(frozen=True)
-class StopRequested:
+class StopRequested(NamedTuple):
     """The run is to end early; what is committed is kept."""
 
     why: str

@@ -25,8 +25,9 @@ recovery.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum, auto
+from typing import NamedTuple
 
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure, FailureKind
@@ -73,8 +74,7 @@ class SetupDeathAction(StrEnum):
     FAIL = auto()
 
 
-@dataclass(frozen=True)
-class RetryDecision:
+class RetryDecision(NamedTuple):
     """What to do next with `unit`: the failed one, with what has been tried noted on it."""
 
     action: RetryAction
@@ -83,8 +83,7 @@ class RetryDecision:
     n_failures: int = 0  # of each half of a unit to split so far
 
 
-@dataclass(frozen=True)
-class Misfit:
+class Misfit(NamedTuple):
     """A document, or the setup of a stage, that needs more memory than there is.
 
     `budget_bytes` is an estimate of what would do.

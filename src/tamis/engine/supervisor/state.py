@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum, auto
+from typing import NamedTuple
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile, Vitals
@@ -48,8 +49,7 @@ class WorkerState(StrEnum):
     STALE = auto()  # the event is about an earlier attempt, not about what the worker is doing
 
 
-@dataclass(frozen=True)
-class NodeSpec:
+class NodeSpec(NamedTuple):
     """A machine with its own budget: what `Config` says of one machine, where there are several."""
 
     id: int

@@ -55,7 +55,7 @@ def feed(
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
         if block.kind is not PieceKind.KEPT:
-            block = replace(block, path=sent_to(config.block_url, block.path))
+            block = block._replace(path=sent_to(config.block_url, block.path))
         send(Block(block, n_bytes, compressed))
         unit.block_bytes = wait() or unit.block_bytes
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -166,7 +166,7 @@ class PythonProbe:
         now = self._count_objects()
         if self._before is None or now is None:
             return retained
-        return replace(retained, **asdict(now.growth(self._before)))
+        return replace(retained, **now.growth(self._before)._asdict())
 
     def _count_objects(self) -> ObjectCounts | None:
         # Stages and the globals of their modules are older than gc.freeze(): the collector does not list them.

@@ -690,7 +690,7 @@ def _described(format_: Any, path: str, columns: Sequence[str] | None) -> TableI
     if columns is None or measure is None or len(columns) >= len(info.columns):
         return info
     sizes = zip(info.row_groups, measure(path, columns), strict=True)
-    return replace(info, row_groups=[replace(group, estimated_bytes=n_bytes) for group, n_bytes in sizes])
+    return info._replace(row_groups=[group._replace(estimated_bytes=n_bytes) for group, n_bytes in sizes])
 
 
 def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> RowsTooLarge:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ Array = np.ndarray[Any, Any]
 Run = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class FileSpan:
+class FileSpan(NamedTuple):
     """Bytes of a file. `planned`: its size and the time of its last change, as they must be."""
 
     path: str

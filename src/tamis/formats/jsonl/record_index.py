@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,8 +67,7 @@ def _is_indexable(block: JsonlBlock) -> bool:
     return bool((block.buf[end[end < len(block.buf)]] == _LINE_FEED).all())
 
 
-@dataclass(frozen=True)
-class IndexedBatch:
+class IndexedBatch(NamedTuple):
     """One record batch of the earlier pass. `places`: where in the file at `path` each column begins."""
 
     path: str

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +43,7 @@ _SIGNLESS = np.uint64((1 << 63) - 1)
 _BASE = np.int64(((1023 + _SMALLEST) << _MANTISSA) - 2)
 
 
-@dataclass(frozen=True)
-class ScoreKey:
+class ScoreKey(NamedTuple):
     """Scores of one rule: the stage, its name for the score, and whether all of this file are whole numbers."""
 
     stage: str

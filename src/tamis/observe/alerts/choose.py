@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import RecipeError, UsageError
@@ -96,7 +96,7 @@ def _changed(rule: AlertRule | None, name: str, said: Mapping[str, Any], section
     for side in sides:
         limits = tuple(_with_unit(limit, measure, side, fail) for limit in values.pop(side))
         values |= {"limits": limits, "low": side == "below"}
-    return replace(rule, **values)
+    return rule._replace(**values)
 
 
 def _with_unit(limit: AlertLimit, name: str, side: str, fail: Callable[[str], RecipeError]) -> AlertLimit:
@@ -105,7 +105,7 @@ def _with_unit(limit: AlertLimit, name: str, side: str, fail: Callable[[str], Re
         sized = measure.unit == "share" and limit.amount > 1
         if sized and not measure.sized:
             raise fail(f"{side}: {limit.amount:g} is more than everything; write {limit.amount:g}% or a share up to 1")
-        return replace(limit, unit="bytes" if sized else measure.unit)
+        return limit._replace(unit="bytes" if sized else measure.unit)
     units = dict.fromkeys([measure.unit, *(["bytes"] if measure.sized else [])])
     if limit.unit not in units:
         raise fail(f"{side}: {name} is compared with {' or '.join(UNITS[unit][0] for unit in units)}")

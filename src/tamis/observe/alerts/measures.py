@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.engine.progress import RunSample
 from tamis.hints import quoted
@@ -27,8 +27,7 @@ MAX_SUBJECTS = 64
 MIN_DOCUMENTS = 1000  # fewer say nothing about how many are dropped
 
 
-@dataclass(frozen=True)
-class MeasureReading:
+class MeasureReading(NamedTuple):
     """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes.
 
     None: unknown.
@@ -42,8 +41,7 @@ class MeasureReading:
     worker: int | None = None
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """One fact, or its share of the fact `whole`.
 
     `text` is the sentence about it, with {value}, {n} (the fact), {whole}, {subject} and all other facts;

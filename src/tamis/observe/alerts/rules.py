@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from tamis.engine.progress import RunSample
 from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, MeasureReading, RunContext, RunMeter
@@ -32,16 +32,14 @@ RESOLVE_MARGIN = 0.05  # of the limit
 DEFAULT_EVERY_S = 600.0
 
 
-@dataclass(frozen=True)
-class AlertLimit:
+class AlertLimit(NamedTuple):
     """In the measure's unit, or (`unit` "bytes" where the measure's is not) a size."""
 
     amount: float
     unit: str
 
 
-@dataclass(frozen=True)
-class AlertRule:
+class AlertRule(NamedTuple):
     """Beyond any one of `limits` for `for_s` seconds.
 
     `low`: below them, not above. `remedies` may carry a time: pause:30.
@@ -93,8 +91,7 @@ def default_rules(context: RunContext) -> list[AlertRule]:
     ]
 
 
-@dataclass(frozen=True)
-class Alert:
+class Alert(NamedTuple):
     """What is reported about a reading; `text` is the whole sentence, `value` in the unit of the limit."""
 
     value: float | None
@@ -117,7 +114,7 @@ class Alert:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        values = {name: value for name, value in vars(self).items() if name != "sinks"}
+        values = {name: value for name, value in self._asdict().items() if name != "sinks"}
         return values | {"remedies": list(self.remedies)}
 
 
@@ -228,7 +225,7 @@ class Rulebook:
         text = reading.text + (f" for {lasted_s:seconds}" if lasted_s >= 1 and measure.unit != "seconds" else "")
         text += _limit_text(limit) + (f" ({n_untold} more since the last alert)" if n_untold else "")
         text += f": {advice}" + (f" [{', '.join(map(_done, rule.remedies))}]" if rule.remedies else "")
-        return replace(made, text=text, advice=advice, n_untold=n_untold, remedies=rule.remedies)
+        return made._replace(text=text, advice=advice, n_untold=n_untold, remedies=rule.remedies)
 
 
 def _limit_text(limit: AlertLimit) -> str:

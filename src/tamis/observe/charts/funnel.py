@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.observe.charts.svg import coordinate, number, share_text, text
 
@@ -11,8 +11,7 @@ MAX_ROWS = 24
 _ROW = 34
 
 
-@dataclass(frozen=True)
-class FunnelStep:
+class FunnelStep(NamedTuple):
     """One bar. `kind`: in, kept, dropped, duplicates, quarantined or aside (a class of style.CSS)."""
 
     name: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.observe.charts.svg import WIDTH, Key, coordinate, count_text, figure, number, text
 from tamis.observe.charts.tables import folded_table
@@ -27,8 +27,7 @@ _TABLE_ROWS = 16
 Bin = tuple[float, float, float]
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(NamedTuple):
     """(low, high, count) each. An end that is None is open; where both are, the count is of what is no number."""
 
     name: str
@@ -36,8 +35,7 @@ class Bars:
     kind: str = "k0"
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """Values -> places, from 0 to 1."""
 
     low: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.observe.charts.svg import MAX_HITS, Frame, Key, figure, moment_text, number, picked, seconds_text, text
 from tamis.observe.charts.tables import folded_table
@@ -16,8 +16,7 @@ _SMOOTH_S = 6.0  # commits come in bursts: rates are taken over at least this lo
 _DASHES = ("", " d1", " d2")  # lines differ in more than colour
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """Values at times (seconds since the run began), in their order. `area`: the area below it is filled."""
 
     name: str

@@ -6,7 +6,7 @@ Against the budget, with pressure levels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.observe.charts.svg import (
     MAX_HITS,
@@ -35,8 +35,7 @@ LEVELS = (
 )
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     name: str
     kind: str
     values: list[float]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from tamis.engine.run_record import RunCounts, RunRecord
@@ -28,7 +27,7 @@ _MAX_MARKS = 4  # limits of one score
 def memory_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw memory over time: of a run of several passes all of them, then the newest one by process."""
     whole = _memory_of_passes(run, with_table)
-    points = [replace(t, at=t.at - run.began_at) for t in run.totals]
+    points = [t._replace(at=t.at - run.began_at) for t in run.totals]
     chart = memory_chart(points, run.budget_bytes, run.began_at, run.live, "of this pass" if whole else "")
     if whole and chart:
         chart = f'{whole}<p class="dim">The newest pass by process:</p>{chart}'
@@ -183,7 +182,7 @@ def gpus_of(run: Snapshot, with_table: bool = False) -> str:
 
 def map_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw the partition map; counts below zero, which no run has, count as zero."""
-    cells = [c if min(vars(c).values()) >= 0 else Cell(*(max(n, 0) for n in vars(c).values())) for c in run.cells]
+    cells = [c if min(c) >= 0 else Cell(*(max(n, 0) for n in c)) for c in run.cells]
     chart = map_chart(cells)
     if not chart or not with_table:
         return chart

@@ -10,8 +10,8 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 from tamis.terminal import time_of_day
 
@@ -135,8 +135,7 @@ def picked(n: int, most: int) -> list[int]:
     return [round(i * (n - 1) / (most - 1)) for i in range(most)]
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """One entry of a legend. `kind` is a class of style.CSS."""
 
     kind: str
@@ -144,8 +143,7 @@ class Key:
     value: str = ""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """The place of values over time. Times are seconds since the run began."""
 
     start: float

@@ -52,9 +52,9 @@ class RunMetrics:
         families = [*_state(running, finished, readable=True), info, start, *_whole_run(record)]
         if last is not None:
             families += _totals(last)
-        families += _families(_STAGES, [({"stage": p.stage}, vars(p)) for p in stages])
+        families += _families(_STAGES, [({"stage": p.stage}, p._asdict()) for p in stages])
         families += _partitions(cells)
-        families += _families(_GPUS, [({"gpu": str(p.gpu), "name": p.name}, vars(p)) for p in gpus])
+        families += _families(_GPUS, [({"gpu": str(p.gpu), "name": p.name}, p._asdict()) for p in gpus])
         return render([*families, *self._alerts.families()])
 
 
@@ -248,7 +248,7 @@ def _families(table: Table, rows: Sequence[tuple[Mapping[str, str], Mapping[str,
 
 
 def _totals(last: Total) -> Iterable[MetricFamily]:
-    values: dict[str, Any] = {k: v or None if k in _NOT_ZERO else v for k, v in vars(last).items()}
+    values: dict[str, Any] = {k: v or None if k in _NOT_ZERO else v for k, v in last._asdict().items()}
     values["dropped"] = max(0, last.dropped - last.duplicates)
     if not last.cgroup_limit_bytes:
         values["cgroup_used_bytes"] = None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, describe, read_samples, select
 
@@ -44,8 +45,7 @@ class Corpus:
         return self.selection.of_role("all")
 
 
-@dataclass(frozen=True)
-class CorpusGroup:
+class CorpusGroup(NamedTuple):
     """Documents of the sample with something in common: how many came in, and how many of them were kept."""
 
     name: str

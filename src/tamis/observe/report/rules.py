@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.engine.samples import rule_roles
 from tamis.hints import command, quoted
@@ -26,8 +25,7 @@ _MAX_RULES = 120
 _MAX_STOPS = 400
 
 
-@dataclass(frozen=True)
-class RuleFacts:
+class RuleFacts(NamedTuple):
     """One rule: as planned (None: a stage that named none before the run), and what it dropped."""
 
     anchor: str

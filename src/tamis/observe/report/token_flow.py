@@ -7,7 +7,7 @@ before it, and those of runs without such a stage, are estimated by bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.engine.ledger import DROPPED_TOKENS
 from tamis.observe.report.facts import Facts
@@ -15,8 +15,7 @@ from tamis.observe.report.facts import Facts
 BYTES_PER_TOKEN = 4  # of text in English, by the tokenizers of most models
 
 
-@dataclass(frozen=True)
-class TokenFlow:
+class TokenFlow(NamedTuple):
     """Tokens of documents as they were read. `dropped`: by stage and rule; `note`: how the numbers were found."""
 
     dropped: Mapping[tuple[str, str], int]

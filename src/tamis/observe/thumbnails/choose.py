@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tamis._lazy import pa
 from tamis.errors import TamisError
@@ -31,8 +31,7 @@ _READER = "tamis.stages.image.io.image_reader."
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class ChosenImage:
+class ChosenImage(NamedTuple):
     """An image by its file and the number of its row there; `partner`: the one it was found to repeat."""
 
     path: str

@@ -13,9 +13,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +24,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LEVELS = 4000
 
 
-@dataclass(frozen=True)
-class Digits:
+class Digits(NamedTuple):
     """An integer of more digits than Python converts (4300), represented by its text."""
 
     text: str

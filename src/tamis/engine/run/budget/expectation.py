@@ -10,7 +10,6 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
@@ -91,7 +90,7 @@ class Expectation(Experience):
         read, written, n = (max(a - b, 0) for a, b in zip(now, self._before, strict=True))
         seconds, seen = time.monotonic() - self._started_s, self.outcome
         self._measurement = RunMeasurement(
-            replace(self._conditions, decoded_bytes=read),
+            self._conditions._replace(decoded_bytes=read),
             peak_bytes,
             round(seconds, 3),
             round(seen.busy_s, 3),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tamis.engine.job import Job
 from tamis.engine.run.settings import RunSettings, SettingsLog
@@ -35,8 +36,7 @@ class GpuShares:
     limit_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class GpuNeed:
+class GpuNeed(NamedTuple):
     """Device memory of one worker of a segment.
 
     `least_bytes`: to set up its stages; `good_bytes`: to process batches as well.

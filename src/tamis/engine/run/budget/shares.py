@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tamis.engine.job import Job
 from tamis.engine.run.settings import RunSettings, SettingsLog
@@ -43,8 +43,7 @@ LOADING_SPREAD = (
 GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
-@dataclass(frozen=True)
-class BudgetShares:
+class BudgetShares(NamedTuple):
     fixed_bytes: int  # all but workers: caller, forking server, libraries
     worker_bytes: int  # each worker, before it does anything
     pool_bytes: int  # for workers, theirs included
@@ -103,7 +102,7 @@ def share_budget(
         "starts with",
         {"cores": cores, "asked": settings.workers, "least_cap_bytes": least_cap_bytes, "pool_bytes": pool},
     )
-    return replace(shares, shared_bytes=server.anon_bytes // 2 + LIBRARY_BYTES)
+    return shares._replace(shared_bytes=server.anon_bytes // 2 + LIBRARY_BYTES)
 
 
 def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> None:

@@ -19,7 +19,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from tamis import files
 from tamis.engine.messages import StagedFile
@@ -257,7 +256,7 @@ class BucketOutput:
         if file.upload is not None:
             return committed
         upload = send(self.bucket, self._key_of(committed), file.path)
-        return replace(committed, upload=(upload.id, upload.mark, upload.parts))
+        return committed._replace(upload=(upload.id, upload.mark, upload.parts))
 
     def _log(self, records: Sequence[LogRecord]) -> None:
         key = self._key(f"{RUN_DIRECTORY}/log/{self._next:020d}")

@@ -145,7 +145,7 @@ class Committer:
             self._samples.merge(paths)
         for path in paths:
             files.remove(path)
-        return replace(job, files=[f for f in job.files if f.kind is not FileKind.SAMPLES])
+        return job._replace(files=[f for f in job.files if f.kind is not FileKind.SAMPLES])
 
 
 def commit_group(

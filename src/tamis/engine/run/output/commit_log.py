@@ -14,7 +14,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from tamis import files
 from tamis.engine.schema import CommitOrReplace, CommittedFile, FileKind, LogRecord, ReplaceRecord, log_record
@@ -158,7 +157,7 @@ class FileTable:
         i = self._index[name]
         content = self._contents[i * 16 : i * 16 + 16].hex()
         file = self._schemas.get(i) or CommittedFile(name, _KINDS[self._kinds[i]])
-        return replace(file, rows=self._rows[i], n_bytes=self._bytes[i], content=content)
+        return file._replace(rows=self._rows[i], n_bytes=self._bytes[i], content=content)
 
     def __contains__(self, name: object) -> bool:
         return name in self._index

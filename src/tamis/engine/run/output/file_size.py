@@ -16,8 +16,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from tamis.engine.schema import CommitOrReplace, CommittedFile, FileKind, ReplaceRecord
 from tamis.engine.units import Regroup, Rewrite
@@ -30,8 +31,7 @@ _PARTITIONED_BYTES, _MAX_PARTITIONED_BYTES, _N_PARTITIONED = 512 << 20, 2 << 30,
 _JOINED_BYTES, _MAX_JOINED = 16 << 20, 256  # of values that are joined together
 
 
-@dataclass(frozen=True)
-class OutputPart:
+class OutputPart(NamedTuple):
     """An output file, with its sampling step and its position: `start` counts the bytes of records of its step."""
 
     step: int
@@ -93,7 +93,7 @@ def by_partition(parts: Sequence[OutputPart]) -> dict[Values, list[OutputPart]]:
     for part in parts:
         of_value = grouped.setdefault(part.file.partition or "[]", [])
         start = of_value[-1].end if of_value and of_value[-1].step == part.step else 0
-        of_value.append(replace(part, start=start))
+        of_value.append(part._replace(start=start))
     return {tuple(json.loads(value)): of_value for value, of_value in grouped.items()}
 
 

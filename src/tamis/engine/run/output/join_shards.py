@@ -187,13 +187,13 @@ def _moved(record: CommitOrReplace, source: RunDir, target: RunDir, replaced: se
 
     `replaced`: names of files that were replaced by others.
     """
-    moved = [replace(file, upload=None) for file in record.files]
+    moved = [file._replace(upload=None) for file in record.files]
     for file in moved:
         if file.is_output:
             _move_output(file, source, target, is_replaced=file.name in replaced)
         elif file.kind is not FileKind.LISTED:
             _move_side_file(file, source, target)
-    return ReplaceRecord(record.old, moved) if isinstance(record, ReplaceRecord) else replace(record, files=moved)
+    return ReplaceRecord(record.old, moved) if isinstance(record, ReplaceRecord) else record._replace(files=moved)
 
 
 def _move_output(file: CommittedFile, source: RunDir, target: RunDir, is_replaced: bool) -> None:

@@ -76,7 +76,7 @@ def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
 def replacement_names(job: ReplaceFiles) -> list[str]:
     """Return the names of the files that replace others; they differ from the old names, as both exist for a moment."""
     if job.names:
-        return job.names
+        return list(job.names)
     names = [rewritten_name(job.old[0], job.files[0].extension)]
     return names + [cut_name(job.old[0], i, file.extension) for i, file in enumerate(job.files[1:], 1)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from tamis import files
@@ -76,7 +75,7 @@ def fetch_span(
 ) -> bytes:
     """Fetch bytes of an object from `offset` on, fewer at its end. None: the store's own setting."""
     name, key = _place(url)
-    policy = POLICY if n_attempts is None else replace(POLICY, n_tries=n_attempts, first_s=_PAUSE_S)
+    policy = POLICY if n_attempts is None else POLICY._replace(n_tries=n_attempts, first_s=_PAUSE_S)
     try:
         return Bucket(name, timeout_s=timeout_s).read_once(key, offset, n_bytes, policy)
     except OSError as exc:

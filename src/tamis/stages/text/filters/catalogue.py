@@ -11,10 +11,9 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tamis.stages.text.filters as package
 from tamis.errors import UsageError
@@ -22,8 +21,7 @@ from tamis.stages.text.filters.doc_filter import DocumentFilter
 from tamis.stages.text.filters.rule_set import RuleSet
 
 
-@dataclass(frozen=True)
-class FilterInfo:
+class FilterInfo(NamedTuple):
     """A filter class with its parameters, as written in a call, and the first paragraph about it."""
 
     cls: type[DocumentFilter]

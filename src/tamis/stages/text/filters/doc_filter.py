@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     Stats = Mapping[str, np.ndarray[Any, Any]]
 
 
-@dataclass(frozen=True)
-class RecipeTexts:
+class RecipeTexts(NamedTuple):
     """Recipe lines that set the limits of a filter of a rule set: texts with {} for the value, by limit."""
 
     by_limit: Mapping[str, str]
