@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tamis.memory.meter import Pid
-from tamis.memory.pss_sum import EXACT_S, PssSum
+from tamis.memory.pss_sum import EXACT_S, IDLE_S, PssSum
 from tests.support.fake_meter import FakeMeter, FakeProcess
 
 MB = 1_000_000
@@ -57,6 +57,27 @@ def test_anonymous_memory_moves_the_sum_without_asking_for_pss() -> None:
     meter.told[1] = 101 * MB
     assert tally.sample() == 101 * MB
     assert meter.n_asked == 2
+
+
+def test_processes_that_touch_nothing_are_asked_seldom() -> None:
+    meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 70 * MB})
+    tally, clock = made(meter)
+    tally.sample()
+    clock.now_s += EXACT_S
+    tally.sample()
+    assert meter.n_asked == 1
+    clock.now_s += IDLE_S - EXACT_S
+    tally.sample()
+    assert meter.n_asked == 2
+
+
+def test_pages_that_are_copied_are_seen_though_no_memory_is_taken() -> None:
+    meter = Shared({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 45 * MB})
+    tally, clock = made(meter)
+    tally.sample()
+    meter.processes[1].n_faults, meter.told[1] = 1000, 49 * MB  # of its forking server
+    clock.now_s += EXACT_S
+    assert tally.sample() == 49 * MB
 
 
 def test_a_new_process_makes_all_be_read_anew_because_it_shares_with_them() -> None:

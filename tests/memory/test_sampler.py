@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tamis.memory import sampler
+from tamis.memory import meter, sampler
 from tamis.memory.pss_sum import PssSum
 from tamis.memory.release import hygiene_env
-from tamis.memory.sampler import Mark, Sampler, StartedProcesses, marked
+from tamis.memory.sampler import Descendants, Mark, Sampler, StartedProcesses, marked
 
 HOLD = "import sys; held = bytearray({}); print(1, flush=True); sys.stdin.read()"
 
@@ -102,6 +102,37 @@ def test_a_process_may_become_ours_after_it_was_seen(monkeypatch: pytest.MonkeyP
     started()
     ours.add(9)  # too late: it is somebody else's
     assert started() == {7: os.getpid(), 8: 7}
+
+
+def test_the_tree_is_walked_when_a_process_has_come_or_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, last_pid, alive, walks = [0.0], [50], {7, 8}, []
+    monkeypatch.setattr(sampler.meter, "last_pid", lambda: last_pid[0])
+    monkeypatch.setattr(sampler.meter, "exists", lambda pid: pid in alive)
+
+    def walk() -> dict[int, int]:
+        walks.append(now[0])
+        return dict.fromkeys(sorted(alive), 1)
+
+    monkeypatch.setattr(sampler.meter, "descendants", walk)
+    tree = Descendants(lambda: now[0])
+    assert tree() == tree() == {7: 1, 8: 1}
+    assert len(walks) == 1
+    last_pid[0] = 51
+    alive.add(51)
+    assert tree() == {7: 1, 8: 1, 51: 1}
+    alive.remove(8)
+    assert tree() == {7: 1, 51: 1}
+    now[0] = 1.0
+    tree()
+    assert len(walks) == 4
+
+
+def test_the_last_process_is_known_at_once(child: Callable[..., subprocess.Popen[bytes]]) -> None:
+    before = meter.last_pid()
+    pid = child(1000, dict(os.environ)).pid
+    assert before is None or meter.last_pid() != before
+    assert meter.exists(pid)
+    assert pid in Descendants()()
 
 
 def test_the_environment_of_our_processes_names_us_whatever_it_named_before() -> None:

@@ -15,6 +15,7 @@ class FakeProcess:
     shared_bytes: int = 0
     peak_bytes: int = 0
     parent: int = 0
+    n_faults: int = 0
 
 
 @dataclass
@@ -32,3 +33,7 @@ class FakeMeter:
     def pss(self, pid: Pid = "self") -> int | None:
         found = self.processes.get(int(pid))
         return None if found is None else found.anon_bytes + found.shared_bytes
+
+    def n_faults(self, pid: Pid = "self") -> int | None:
+        found = self.processes.get(int(pid))
+        return None if found is None else found.n_faults

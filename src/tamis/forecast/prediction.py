@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, get_args, get_type_hints
 
 from tamis.errors import UsageError
 from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, LinearModel, Point, Prior, fit, spread
-from tamis.memory.predictor import Predictor
+
+if TYPE_CHECKING:
+    from tamis.memory.predictor import Predictor
 
 CONFIDENCE = 0.9
 MAX_RUNS = 20  # of one pipeline, kept in its profile

@@ -5,8 +5,9 @@ Asks /proc through a ProcessMeter.
 PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So
 PSS is asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with
 resident memory: anonymous pages are a process's own, and file pages that come are taken to be shared like those that
-are there. What rose and fell between two looks is known from the kernel's own count of the highest resident memory.
-Used by sampler.py.
+are there. While no process touches new pages or gives any back, nothing of this can have changed, and every five
+seconds are enough. What rose and fell between two looks is known from the kernel's own count of the highest resident
+memory. Used by sampler.py.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tamis.memory import meter as proc
-from tamis.memory.meter import ProcessMeter, Statm
+from tamis.memory.meter import PAGE_BYTES, ProcessMeter, Statm
 
-EXACT_S, RESTLESS_S = 0.5, 0.1
+EXACT_S, RESTLESS_S, IDLE_S = 0.5, 0.1, 5.0
 _CPU_SHARE, _SAVED_S = 0.05, 0.1  # of one core for questions, and how much of it may be saved up for restless moments
 _FALL_BYTES = 1 << 20
-_MOVED_SHARE, _LOST_SHARE = 0.01, 0.1  # of the sum: so many file pages make us ask again, or make the sum a guess
+_MOVED_SHARE, _LOST_SHARE = 0.01, 0.1  # of the sum: so many pages make us ask again, or make the sum a guess
 
 Processes = Callable[[], Mapping[int, int]]
 """The processes to count, each with its parent."""
@@ -62,7 +63,8 @@ class PssSum:
         self._exact_pids: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
         self._resident: dict[int, int] = {}  # at the last look
         self._peaks: dict[int, int] = {}  # known of each since its kernel counter was last reset
-        self._all_at, self._sampled_s = float("-inf"), clock()
+        self._faults: dict[int, int] = {}  # of each, when PSS was last asked of all
+        self._all_at, self._due_at, self._sampled_s = float("-inf"), float("-inf"), clock()
         self._credit_s = _SAVED_S
         self._was_exact = False
         # RESTLESS_S while there are forks: what they copy by writing does not show in resident memory.
@@ -118,9 +120,22 @@ class PssSum:
 
     def _to_measure(self, statms: Mapping[int, Statm], now_s: float) -> Iterable[int]:
         """Return all processes when it is time or one came or went; else those whose file pages have moved."""
-        if statms.keys() != self._exact_pids or now_s - self._all_at >= self.exact_s:
+        if statms.keys() != self._exact_pids or now_s - self._all_at >= IDLE_S:
             return statms
+        if now_s - self._due_at >= self.exact_s:
+            self._due_at = now_s
+            if self._touched_bytes(statms) > _MOVED_SHARE * self.used_bytes:
+                return statms
         return [pid for pid in statms if self._moved(statms, [pid]) > _MOVED_SHARE * self.used_bytes]
+
+    def _touched_bytes(self, statms: Mapping[int, Statm]) -> int:
+        """Return how much memory was touched for the first time, copied or given back since all were measured."""
+        touched = 0
+        for pid, statm in statms.items():
+            n_new = (self._meter.n_faults(pid) or 0) - self._faults.get(pid, 0)
+            basis = self._basis[pid]
+            touched += PAGE_BYTES * n_new + abs(statm.resident_bytes - basis.anon_bytes - basis.shared_bytes)
+        return touched
 
     def _moved(self, statms: Mapping[int, Statm], pids: Iterable[int]) -> int:
         return sum(abs(statms[pid].shared_bytes - self._basis[pid].shared_bytes) for pid in pids)
@@ -132,7 +147,9 @@ class PssSum:
             return
         started_s = self._cpu()
         if measured == statms.keys():
-            self._basis, self._exact_pids, self._all_at = {}, measured, self._clock()
+            self._basis, self._exact_pids = {}, measured
+            self._all_at = self._due_at = self._clock()
+            self._faults = {pid: self._meter.n_faults(pid) or 0 for pid in measured}
         for pid in measured:
             self._measure(pid, statms)
         self._credit_s -= self._cpu() - started_s

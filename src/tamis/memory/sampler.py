@@ -18,6 +18,7 @@ from tamis.memory import meter
 from tamis.memory.pss_sum import EXACT_S, RESTLESS_S, PssSum
 
 SAMPLE_S, FAST_SAMPLE_S = 0.02, 0.01
+_WALK_S = 0.5
 _START_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
 MARK_VARIABLE = "TAMIS_STARTED_BY"
 _TOKEN = os.urandom(8).hex()  # of this process: it is in the environment of every process that Tamis starts from here
@@ -50,7 +51,7 @@ class Sampler:
 
     def __init__(self, count_caller: bool, tally: PssSum | None = None) -> None:
         self._count_caller = count_caller
-        self._tally = tally or PssSum(_whole_tree if count_caller else StartedProcesses())
+        self._tally = tally or PssSum(WholeTree() if count_caller else StartedProcesses())
         self._marks: list[Mark] = []
         self._early = Mark()  # of the time without any mark
         self._listeners: list[Callable[[], None]] = []
@@ -193,9 +194,39 @@ def is_marked(pid: int) -> bool | None:
     return None if environment is None else f"{MARK_VARIABLE}={_TOKEN}".encode() in environment
 
 
-def _whole_tree() -> dict[int, int]:
-    self_pid = os.getpid()
-    return {self_pid: 0, **meter.descendants(self_pid)}
+class Descendants:
+    """All living descendants of this process, each with its parent; parents come before their children.
+
+    They are looked for anew where one may have come (a process or thread was started anywhere) or gone, else twice a
+    second: to walk the tree costs more than all else in a look.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._parents: dict[int, int] = {}
+        self._last_pid: int | None = None
+        self._walked_s = float("-inf")
+
+    def __call__(self) -> dict[int, int]:
+        last_pid, now_s = meter.last_pid(), self._clock()  # before the walk: who comes during it is found next time
+        if (
+            last_pid is None
+            or last_pid != self._last_pid
+            or now_s - self._walked_s >= _WALK_S
+            or not all(map(meter.exists, self._parents))
+        ):
+            self._parents, self._last_pid, self._walked_s = meter.descendants(), last_pid, now_s
+        return self._parents
+
+
+class WholeTree:
+    """This process and all below it."""
+
+    def __init__(self) -> None:
+        self._descendants = Descendants()
+
+    def __call__(self) -> dict[int, int]:
+        return {os.getpid(): 0, **self._descendants()}
 
 
 class StartedProcesses:
@@ -203,11 +234,12 @@ class StartedProcesses:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._descendants = Descendants(clock)
         self._is_ours: dict[int, bool] = {}
         self._first_seen_s: dict[int, float] = {}
 
     def __call__(self) -> dict[int, int]:
-        parents = meter.descendants()
+        parents = self._descendants()
         self_pid = os.getpid()
         direct = [pid for pid, parent in parents.items() if parent == self_pid]
         self._is_ours = {pid: ours for pid, ours in self._is_ours.items() if pid in parents}

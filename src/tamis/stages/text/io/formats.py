@@ -54,9 +54,9 @@ def file_types() -> list[str]:
 
 
 def _writers() -> dict[str, type[FileWriter]]:
-    """Return the exported writers of files by format."""
+    """Return the writers of files by format: those that the package imports at once, the others write tokens."""
     from tamis.stages.text.io import writer
     from tamis.stages.text.io.writer.files import FileWriter
 
-    exported = [getattr(writer, name) for name in writer.__all__]
-    return {cls.format: cls for cls in exported if issubclass(cls, FileWriter)}
+    imported = [value for value in vars(writer).values() if isinstance(value, type)]
+    return {cls.format: cls for cls in imported if issubclass(cls, FileWriter)}
