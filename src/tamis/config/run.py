@@ -17,7 +17,6 @@ from tamis.terminal import printable
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
-    from tamis.core.client import RayClient
     from tamis.recipe.load import Recipe
 
 USAGE = "python -m tamis.config.run [--config-path FOLDER] [--config-name NAME] [--trust-remote-code] [key=value ...]"
@@ -81,12 +80,12 @@ def create_executor_from_yaml(cfg: Any) -> BaseExecutor | None:
     return executor_class(backend)(config=mode)
 
 
-def create_ray_client_from_yaml(cfg: Any) -> RayClient:
+def create_ray_client_from_yaml(cfg: Any) -> Any:
     """Return the client that `ray_client:` of a recipe describes, or one with the usual settings."""
-    from tamis.core.client import RayClient
+    from tamis import _satellites
 
-    client = _recipe_of(cfg, False).ray_client
-    return client if isinstance(client, RayClient) else RayClient()
+    client: Any = _recipe_of(cfg, False).ray_client
+    return client if client is not None else _satellites.load("recipe.client").RayClient()
 
 
 def _recipe_of(cfg: Any, trust_remote_code: bool) -> Recipe:
