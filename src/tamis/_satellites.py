@@ -28,6 +28,10 @@ SATELLITES = {
     "video.read_facts": "tamis.video.facts:read_facts",
     # the reader of any documents: a stage class that makes web pages texts
     "stage.html_extract": "tamis.stages.text.html:HtmlExtract",
+    # sources of curations that are downloaded: stage classes
+    "download.wikipedia": "tamis.stages.text.download:WikipediaDownloadExtractStage",
+    "download.arxiv": "tamis.stages.text.download:ArxivDownloadExtractStage",
+    "download.common_crawl": "tamis.stages.text.download:CommonCrawlDownloadExtractStage",
     # executors of --executor and Pipeline.run: classes
     "executor.ray": "tamis.backends.ray_actor_pool:RayActorPoolExecutor",
     "executor.ray_data": "tamis.backends.ray_data:RayDataExecutor",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tamis.curation.downloads import take_downloads
 from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Source, SourceMix, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
@@ -37,11 +38,13 @@ class Curation:
     """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
     Deduplications are separate steps: ExactDuplicates, FuzzyDuplicates, DuplicateLines, RepeatedPassages,
-    Decontaminate. `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a
+    Decontaminate. `input_path`: a folder, a glob, a file or several, or what is downloaded first, a stage or
+    {"wikipedia": {...}} (`arxiv`, `common_crawl`) with its parameters; or the first step is a reader. `output_path`: a
     folder, written in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "parquet", "arrow", ...); or the
     last step is a writer. `shard_size`: files of about this size before compression. `split`:
     "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md that describes the
-    data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `tokens`:
+    data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each; `wikipedia`
+    and the like in place of their `path`, or `download`: a stage. `tokens`:
     token ids instead of documents (`TokenOptions`). `partition_by`: fields whose values name folders. `left_out`: steps
     of the recipe that cannot run here; they belong to the identity of the run, and summary, report and card name them.
     `run()` runs all passes, and resumes where it was stopped.
@@ -50,7 +53,7 @@ class Curation:
     def __init__(
         self,
         steps: Sequence[Step],
-        input_path: str | Sequence[str] | None = None,
+        input_path: str | Sequence[str] | Mapping[str, Any] | ProcessingStage[Any, Any] | None = None,
         output_path: str | None = None,
         name: str = "curation",
         file_type: str | None = None,
@@ -66,6 +69,7 @@ class Curation:
         self.name, self.left_out = name, tuple(left_out)
         self.writing = make_writing(file_type, shard_size, split, shuffle, card, tokens, partition_by)
         remaining = list(steps)
+        input_path, sources, self.downloads = take_downloads(input_path, sources)
         self.sources = [] if sources is None else sources_of(sources)
         if self.sources:
             if input_path is not None:
@@ -125,9 +129,8 @@ class Curation:
         self._partitioning().reach()
         if self.writing.tokens is not None:
             return TokenFileWriter(str(absolute(str(output_path))), self.writing.tokens.format)
-        writer = _writer_for(
-            self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
-        )
+        file_type = self.writing.file_type or ("jsonl" if self.downloads else None)
+        writer = _writer_for(self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), file_type)
         writer.partition_by = self.writing.partition_by or None
         return writer
 
@@ -242,17 +245,27 @@ class Curation:
 
     # -- what it will do ----------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
-        """Return the passes and the reasons for them; only the names of the input files are read."""
-        paths = self.files().paths
+        """Return the passes and the reasons for them; only the names of the input files are read.
+
+        What is not downloaded yet will be JSONL.
+        """
+        paths = [] if self._is_awaited() else self.files().paths
         plain = all(ends_in(path, JSONL_SUFFIXES) for path in paths)
         has_records = any(record_name(path) for path in paths)
         return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources), has_records)
+
+    def _is_awaited(self) -> bool:
+        """Return True if something of the input is not downloaded yet."""
+        return any(not download.is_begun for download in self.downloads)
 
     def sizes(self) -> CurationSizes:
         """Estimate the size of the plan from a small sample of the input."""
         from tamis.dedup.planning import estimate_documents
         from tamis.forecast.input_size import measured_bytes
 
+        if self._is_awaited():
+            names = " and ".join(d.kind for d in self.downloads if not d.is_begun)
+            raise UsageError(f"{_WHO}: the size of {names} is not known before it was downloaded, which a run does")
         files = self.files()
         n_bytes = measured_bytes(files.paths, files.sizes)
         n = estimate_documents(files, n_bytes)
@@ -278,6 +291,8 @@ class Curation:
         from tamis.curation.runner import CurationRun
         from tamis.pipeline.pass_progress import print_line, progress_listener
 
+        for download in self.downloads:
+            download.fetch(self.name, executor, settings, progress is True)
         with progress_listener(progress) as show:
             result = CurationRun(self, settings, show, executor).run(progress is True)
         if progress is True:

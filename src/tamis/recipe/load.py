@@ -188,7 +188,7 @@ class _Loader:
             self._name_targets(self.top["stages"])
         unknown = {key: at for key, at in self.top.items() if key not in TOP_LEVEL}
         self._check_structure(unknown)
-        for key in ("stages", "workflow", "steps", "sources", "ray_client"):
+        for key in ("stages", "workflow", "steps", "input", "sources", "ray_client"):
             if key in self.top:
                 self.targets.check(self.top[key])
         settings, schema = self.settings()
