@@ -31,7 +31,7 @@ else:
             self._module = module
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):  # keep introspection (doctest) from triggering imports
+            if name.startswith("_"):  # keep introspection (doctest, pytest) from triggering imports
                 raise AttributeError(name)
             module = importlib.import_module(self._module)
             self.__dict__ = vars(module)  # later lookups go straight to the library

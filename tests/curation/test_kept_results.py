@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.curation.small_corpus import MEMORY
-
-pytest.importorskip("torch", reason="the extra `models` is not installed")
-pytest.importorskip("transformers", reason="the extra `models` is not installed")
-
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates
 from tamis.stages import vector_cache
 from tamis.stages.text.classifiers import DistributedDataClassifier
+from tests.curation.small_corpus import MEMORY
 from tests.stages.text.models import small_models as small
+from tests.support.optional import optional
+
+optional("torch", reason="the extra `models` is not installed")
+optional("transformers", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -56,10 +56,22 @@ def env(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **more}
 
 
+N_WORDS = 99_991  # a prime: steps of any size lead through all words
+
+
+@functools.cache
+def _words() -> tuple[list[str], int]:
+    """Return all words in the order in which documents have them, and the step from one document to the next."""
+    step = 104_729
+    return [f"w{k * step % N_WORDS}" for k in range(2 * N_WORDS)], 7_919 * pow(step, -1, N_WORDS)
+
+
 def document(i: int, n_words: int = 12) -> bytes:
     """Return a record that is not formatted as a JSON library would, so that re-encoding shows."""
-    words = " ".join(f"w{(i * 7919 + k * 104729) % 99991}" for k in range(n_words + i % 7))
-    return b'{ "id":%d,  "text" : "%s \\u00e9 %d", "n":1.50e1 }' % (i, words.encode(), i)
+    words, step = _words()
+    first, n = i * step % N_WORDS, n_words + i % 7
+    text = " ".join(words[first : first + n])
+    return b'{ "id":%d,  "text" : "%s \\u00e9 %d", "n":1.50e1 }' % (i, text.encode(), i)
 
 
 def documents(n: int, first: int = 0, n_words: int = 12) -> list[bytes]:

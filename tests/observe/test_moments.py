@@ -35,9 +35,12 @@ stages:
     path: out
 settings: {memory: 800MB, workers: 3, quarantine_limit: 5%}
 """
-# Several workers that hand documents on, a stage that fails on some, and one that makes two of one.
+N_FILES, N_LAST = 40, 8
+# Several workers that hand documents on, a stage that fails on some, and one that makes two of one. All workers wait in
+# the last files until the reader has seen enough: how many moments there are does not depend on who is faster.
 STAGES = """
 import time
+from pathlib import Path
 from tamis import ProcessingStage, Resources
 from tamis.stages.text.modules.splitter import DocumentSplitter
 
@@ -52,7 +55,10 @@ class Slow(ProcessingStage):
     def process(self, batch):
         if "poison" in batch.values("text"):
             raise ValueError("poison")
-        time.sleep(0.4)
+        time.sleep(0.2)
+        is_last = any(text.startswith("last") for text in batch.values("text"))
+        while is_last and not Path(__file__).with_name("enough").exists():
+            time.sleep(0.02)
         return batch
 """
 
@@ -62,9 +68,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("moments")
     (folder / "in").mkdir()
     rng = random.Random(1)
-    for k in range(40):
+    for k in range(N_FILES):
+        first = "last" if k >= N_FILES - N_LAST else "first"
         lines = [
-            f'{{"text": "{"word " * rng.randrange(1, 60)}stop {"more " * rng.randrange(1, 60)}"}}' for _ in range(90)
+            f'{{"text": "{first} {"word " * rng.randrange(1, 60)}stop {first} {"more " * rng.randrange(1, 60)}"}}'
+            for _ in range(90)
         ]
         lines[7] = "{broken"
         (folder / f"in/{k}.jsonl").write_text("\n".join(lines) + "\n")
@@ -126,15 +134,18 @@ def test_every_look_at_a_real_run_sees_a_whole_moment(folder: Path) -> None:
                 check_moment(look)
                 n_looks += 1
                 seen.add((total.at, len(look.processes)))
+                # Moments of a run that goes on, with supervisor, server and three workers.
+                if len({at for at, _ in seen}) > 3 and max(n for _, n in seen) >= 5:
+                    (folder / "enough").touch()
         assert process.wait() == 0
     assert n_looks >= N_LOOKS
-    assert len({at for at, _ in seen}) > 3  # moments of a run that goes on
-    assert max(n for _, n in seen) >= 5  # supervisor, server, three workers
+    assert len({at for at, _ in seen}) > 3
+    assert max(n for _, n in seen) >= 5
     look = read_snapshot(run_dir_path(folder / "out"))
     assert look.record is not None
     assert look.record.counts == look.counts
     assert look.counts is not None
-    assert (look.counts.in_flight, look.counts.quarantined) == (0, 40)
+    assert (look.counts.in_flight, look.counts.quarantined) == (0, N_FILES)
     assert look.counts.added > 0
 
 

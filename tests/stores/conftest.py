@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.optional import optional
 from tests.support.s3_server import CREDENTIALS, FaultyProxy, S3Server
 
 boto3 = pytest.importorskip("boto3", reason="the extra s3 is not installed")
-pytest.importorskip("moto", reason="moto[s3] is not installed")
+optional("moto", reason="moto[s3] is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-pytest.importorskip("torch", reason="the extra `models` is not installed")
-pytest.importorskip("transformers", reason="the extra `models` is not installed")
-
 from tamis import InProcessExecutor
 from tamis.pipeline import Pipeline
 from tamis.stages.text.classifiers import (
@@ -30,6 +27,10 @@ from tamis.stages.text.classifiers import (
 from tamis.stages.text.io.reader import JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.stages.text.models import small_models as small
+from tests.support.optional import optional
+
+optional("torch", reason="the extra `models` is not installed")
+optional("transformers", reason="the extra `models` is not installed")
 
 N = 12
 LABELS = ["High", "Medium", "Low"]

@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("torch", reason="the extra `models` is not installed")
-
 from tamis import InProcessExecutor
 from tamis.pipeline import Pipeline
 from tamis.stages.deduplication.semantic import SemanticDeduplicationWorkflow
@@ -31,8 +29,11 @@ from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.utils.decoder_utils import FrameExtractionPolicy, FramePurpose
 from tests.support import small_clip
+from tests.support.optional import optional
 from tests.support.sample_images import jpeg, members_of, tar
 from tests.support.sample_videos import library, make_video
+
+optional("torch", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")

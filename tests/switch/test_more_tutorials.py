@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
-pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+from tests.support.optional import optional
+
+optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis import InProcessExecutor  # noqa: E402
 from tamis.formats.megatron.index import read_index  # noqa: E402

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+from tests.support.optional import optional
+
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis import InProcessExecutor  # noqa: E402
 from tamis.errors import UsageError  # noqa: E402

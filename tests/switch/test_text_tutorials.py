@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+from tests.support.optional import optional
+
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis import InProcessExecutor  # noqa: E402
 from tamis.pipeline import Pipeline  # noqa: E402

@@ -23,10 +23,11 @@ from tamis.stages.image.io.image_reader import ImageReader, ImageReaderStage
 from tamis.stages.image.io.image_writer import ImageWriterStage
 from tamis.tasks import FileGroupTask
 from tests.support import small_clip
+from tests.support.optional import optional
 from tests.support.run_dirs import run_dir_path
 from tests.support.sample_images import jpeg, pixels, png, stored, tar
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
+torch = optional("torch", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -291,8 +292,9 @@ def test_threads_decode_ahead_and_keep_the_order() -> None:
     assert scratch.bytes("b", 10).base is kept.base
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_fewer_images_get_the_same_vectors(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
     from tamis.stages.image.embedders.clip_vision import ClipVision
     from tamis.stages.text.models import folder as folders
     from tamis.stages.text.models.device import TorchDevice

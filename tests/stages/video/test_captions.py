@@ -28,10 +28,11 @@ from tamis.tasks import Video, VideoTask
 from tamis.video.previews import thumbnail
 from tamis.video.windows import compute_windows, smart_nframes
 from tests.support import small_chat
+from tests.support.optional import optional
 from tests.support.sample_videos import library, make_video
 
 library()
-pytest.importorskip("transformers", reason="the extra `models` is not installed")
+optional("transformers", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")

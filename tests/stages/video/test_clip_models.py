@@ -26,10 +26,11 @@ from tamis.tasks import Video, VideoTask
 from tamis.video.decoding import Frames
 from tamis.video.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, square
 from tests.support import small_clip
+from tests.support.optional import optional
 from tests.support.sample_videos import library, make_video
 
 library()
-pytest.importorskip("torch")
+optional("torch")
 _PROCESSOR = """
 import numpy, torch
 class Processor:

@@ -17,10 +17,11 @@ from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stages.video.models import transnetv2
 from tamis.tasks import Video, VideoTask
+from tests.support.optional import optional
 from tests.support.sample_videos import library, make_video, scenes
 
 library()
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 
 @pytest.fixture(scope="module")

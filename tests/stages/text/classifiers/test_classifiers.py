@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+from tests.support.optional import optional
+
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.memory.device_limits import DeviceMemory  # noqa: E402

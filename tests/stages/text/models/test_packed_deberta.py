@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
+from tests.support.optional import optional
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis.stages.text.models import disentangled_attention as attention  # noqa: E402
 from tamis.stages.text.models.packed_deberta import PackedDeberta, pack, why_not  # noqa: E402

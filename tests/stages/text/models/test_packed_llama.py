@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+from tests.support.optional import optional
+
+torch = optional("torch", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text.models.packed_llama import PackedLlama, rotation_of, why_not  # noqa: E402

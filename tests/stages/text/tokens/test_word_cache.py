@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.optional import optional
+
 tokenizers = pytest.importorskip("tokenizers", reason="the extra `models` is not installed")
-transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+transformers = optional("transformers", reason="the extra `models` is not installed")
 
 from tamis.errors import MissingExtra  # noqa: E402
 from tamis.stages.text.models import folder  # noqa: E402
@@ -90,19 +92,28 @@ def encoder(own: Any) -> Callable[[Sequence[str]], list[list[int]]]:
     return lambda texts: own(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
 
 
-WORDPIECE = wordpiece()
 STRIP, REPLACE = tokenizers.normalizers.Strip, tokenizers.normalizers.Replace
 KINDS = {
-    "wordpiece": WORDPIECE,
-    "unigram": unigram(STRIP()),
-    "lines are spaces": unigram(STRIP(), REPLACE("\n", " "), REPLACE("\t", " ")),
-    "spaces at the end are a token": unigram(REPLACE("\n", " ")),
+    "wordpiece": wordpiece,
+    "unigram": lambda: unigram(STRIP()),
+    "lines are spaces": lambda: unigram(STRIP(), REPLACE("\n", " "), REPLACE("\t", " ")),
+    "spaces at the end are a token": lambda: unigram(REPLACE("\n", " ")),
 }
-CACHES = [(own, words_of(own, encoder(own))) for own in KINDS.values()]
+
+
+@functools.cache
+def trained(kind: str) -> Any:
+    return KINDS[kind]()
+
+
+@functools.cache
+def caches() -> list[tuple[Any, Any]]:
+    """Return the tokenizers with their caches."""
+    return [(own, words_of(own, encoder(own))) for own in map(trained, KINDS)]
 
 
 def test_these_kinds_are_looked_at_word_by_word() -> None:
-    for own, made in CACHES:
+    for own, made in caches():
         assert not why_not_words(own)
         assert made is not None
 
@@ -110,7 +121,7 @@ def test_these_kinds_are_looked_at_word_by_word() -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=6))
 def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
-    for own, made in CACHES:
+    for own, made in caches():
         assert made is not None
         wanted = encoder(own)(texts)
         assert made.encode(texts) == wanted
@@ -119,14 +130,14 @@ def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
 
 def test_the_mark_of_sentencepiece_may_be_written_in_a_text() -> None:
     texts = [" \u2581", "a \u2581the", "\u2581\u2582\u2583 \u2581\u2581", "the\u2581 fox"]
-    for own, made in CACHES:
+    for own, made in caches():
         assert made is not None
         assert made.encode(texts) == encoder(own)(texts)
 
 
 def test_a_full_cache_evicts_unused_words_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "MAX_WORDS", 40)
-    made = words_of(WORDPIECE, encoder(WORDPIECE))
+    made = words_of(trained("wordpiece"), encoder(trained("wordpiece")))
     assert made is not None
     rng = random.Random(0)
     for _ in range(50):
@@ -134,19 +145,19 @@ def test_a_full_cache_evicts_unused_words_and_stays_right(monkeypatch: pytest.Mo
             " ".join(["ab", *(rng.choice("abcdefgh") * rng.randint(1, 40) for _ in range(rng.randint(0, 9)))])
             for _ in range(3)
         ]
-        assert made.encode(texts) == encoder(WORDPIECE)(texts)
+        assert made.encode(texts) == encoder(trained("wordpiece"))(texts)
         assert made.words.n_words <= 40
         assert made.words.ids_of(b"ab") is not None
 
 
 def test_a_cache_of_many_bytes_forgets_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "_MAX_BYTES", 100_000)
-    made = words_of(WORDPIECE, encoder(WORDPIECE))
+    made = words_of(trained("wordpiece"), encoder(trained("wordpiece")))
     assert made is not None
     rng, sizes, n_words = random.Random(1), [], []
     for _ in range(30):
         texts = [" ".join(["ab ab", *(rng.randbytes(100).hex() for _ in range(60))])]
-        assert made.encode(texts) == encoder(WORDPIECE)(texts)
+        assert made.encode(texts) == encoder(trained("wordpiece"))(texts)
         sizes.append(made.words.n_bytes)
         n_words.append(made.words.n_words)
         assert made.words.ids_of(b"ab") is not None
@@ -156,12 +167,12 @@ def test_a_cache_of_many_bytes_forgets_too(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_words_as_long_as_paragraphs_are_not_kept() -> None:
     """As texts without blanks have them: Chinese, Japanese, Thai, base64."""
-    made = words_of(WORDPIECE, encoder(WORDPIECE))
+    made = words_of(trained("wordpiece"), encoder(trained("wordpiece")))
     assert made is not None
     n_before = made.words.n_words
     texts = ["x" * 300, "abcd " + "y" * 400, "abcd cdef"]
     for _ in range(2):
-        assert made.encode(texts) == encoder(WORDPIECE)(texts)
+        assert made.encode(texts) == encoder(trained("wordpiece"))(texts)
     assert made.words.n_words == n_before + 2
     assert made.words.ids_of(b"x" * 300) is None
 
@@ -169,7 +180,7 @@ def test_words_as_long_as_paragraphs_are_not_kept() -> None:
 @pytest.fixture(scope="module", params=KINDS)
 def folders_of_tokenizers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokenizer")
-    KINDS[request.param].save_pretrained(path)
+    trained(request.param).save_pretrained(path)
     (path / "config.json").write_text("{}")
     return path
 
@@ -235,7 +246,7 @@ def test_whole_texts_are_encoded_where_words_do_not_stand_alone() -> None:
     byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
     own = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level)
     assert why_not_words(own) == "its texts are split by ByteLevel"
-    looking = transformers.PreTrainedTokenizerFast(tokenizer_object=WORDPIECE.backend_tokenizer)
+    looking = transformers.PreTrainedTokenizerFast(tokenizer_object=trained("wordpiece").backend_tokenizer)
     looking.add_tokens([tokenizers.AddedToken("<x>", lstrip=True)])
     assert "'<x>' depends on its neighbours" in why_not_words(looking)
     assert words_of(own, encoder(own)) is None
