@@ -17,17 +17,18 @@ from tests.stages.text.tokens.small_tokenizers import TEXTS
 
 tokenizers = pytest.importorskip("tokenizers")
 N = 60
-# LocalDataset does not decompress: it reads what StreamingDataset left of shards whose compressed files it keeps.
+# LocalDataset does not decompress.
 READ_BY_MOSAICML = """
 import json, sys
 from streaming import LocalDataset, StreamingDataset
 
 if __name__ == "__main__":
-    streamed = StreamingDataset(local=sys.argv[1], remote=None, shuffle=False, batch_size=1, keep_zip=True)
-    samples = [[{name: value.tolist() for name, value in dataset[i].items()} for i in range(len(dataset))]
-               for dataset in (streamed, LocalDataset(sys.argv[1]))]
-    assert samples[0] == samples[1]
-    print(json.dumps(samples[1]))
+    dataset = (
+        LocalDataset(sys.argv[1])
+        if sys.argv[2] == "local"
+        else StreamingDataset(local=sys.argv[1], remote=None, shuffle=False, batch_size=1)
+    )
+    print(json.dumps([{name: value.tolist() for name, value in dataset[i].items()} for i in range(len(dataset))]))
 """
 
 
@@ -47,8 +48,8 @@ def expected(data: Path) -> list[list[int]]:
     return [[*one.ids, 0] for one in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def tokenize(data: Path, out: Path, kind: str, length: int | None = None) -> None:
-    tokens = {"tokenizer": str(data / "tok"), "format": kind, "sequence_length": length}
+def tokenize(data: Path, out: Path, kind: str, length: int | None = None, compression: str | None = None) -> None:
+    tokens = {"tokenizer": str(data / "tok"), "format": kind, "sequence_length": length, "compression": compression}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     Curation([], str(data / "in"), str(out), tokens=tokens).run(memory="900MB", progress=False)
 
@@ -86,17 +87,22 @@ def test_local_dataset_of_mosaicml(data: Path, tmp_path: Path) -> None:
     if installed.returncode:
         pytest.skip(f"mosaicml-streaming cannot be installed: {installed.stderr.strip()[-300:]}")
 
-    def read(folder: Path) -> list[dict[str, list[int]]]:
-        command = [python, "-c", READ_BY_MOSAICML, str(folder)]
+    def read(folder: Path, kind: str) -> list[dict[str, list[int]]]:
+        command = [python, "-c", READ_BY_MOSAICML, str(folder), kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         samples: list[dict[str, list[int]]] = json.loads(done.stdout.strip().splitlines()[-1])
         return samples
 
-    tokenize(data, tmp_path / "documents", "mds")
-    assert read(tmp_path / "documents") == [{"input_ids": ids} for ids in expected(data)]
-    tokenize(data, tmp_path / "sequences", "mds", 32)
-    samples = read(tmp_path / "sequences")
+    documents = [{"input_ids": ids} for ids in expected(data)]
+    for folder, compression in (("plain", "none"), ("zstd", None)):
+        tokenize(data, tmp_path / folder, "mds", None, compression)
+        if compression is not None:
+            assert read(tmp_path / folder, "local") == documents
+        assert read(tmp_path / folder, "streaming") == documents
+    tokenize(data, tmp_path / "sequences", "mds", 32, "none")
+    samples = read(tmp_path / "sequences", "local")
+    assert samples == read(tmp_path / "sequences", "streaming")
     flat = [i for one in expected(data) for i in one]
     rows = [sample["input_ids"] for sample in samples]
     assert [i for row in rows for i in row][: len(flat)] == flat

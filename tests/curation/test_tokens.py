@@ -147,6 +147,13 @@ def test_mds_and_parquet(data: Path, tmp_path: Path) -> None:
     names = [shard["zip_data"]["basename"] for shard in index["shards"]]
     assert names == sorted(p.name for p in (tmp_path / "mds").glob("*.mds.zstd"))
     assert len(names) > 1
+    tokenize(data, tmp_path / "plain", "--format", "mds", "--compression", "none")
+    (shard,) = json.loads((tmp_path / "plain/index.json").read_text())["shards"]
+    (path,) = (tmp_path / "plain").glob("*.mds*")
+    assert (shard["raw_data"], shard["zip_data"]) == (
+        {"basename": path.name, "bytes": path.stat().st_size, "hashes": {}},
+        None,
+    )
     tokenize(data, tmp_path / "parquet", "--format", "parquet")
     found = [
         row
@@ -219,6 +226,8 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
         ({}, "tokenizer is missing"),
         ({"tokenizer": tok, "shape": 3}, "unknown 'shape'"),
         ({"tokenizer": tok, "format": "csv"}, "token format must be one of"),
+        ({"tokenizer": tok, "compression": "none"}, "compression: 'none' is for format mds; megatron has no choice"),
+        ({"tokenizer": tok, "format": "mds", "compression": "gzip"}, "compression must be one of"),
         ({"tokenizer": tok, "packing": "best-fit"}, "give sequence_length, too"),
         ({"tokenizer": tok, "sequence_length": 1}, "sequence_length: expected 2 to"),
         ({"tokenizer": str(tmp_path / "none")}, "there is none"),

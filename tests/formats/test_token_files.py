@@ -124,6 +124,23 @@ def test_mds(tmp_path: Path) -> None:
         mds.index_of([("a", str(path))])
 
 
+def test_mds_as_it_is(tmp_path: Path) -> None:
+    (zipped,) = write(tmp_path, "mds", documents(DOCUMENTS))
+    file = open_file("mds", str(tmp_path / "plain"), np.dtype("uint16"), None, is_compressed=False)
+    file.write(documents(DOCUMENTS))
+    ((extension, path),) = file.close()
+    data = Path(path).read_bytes()
+    with ZstdFile(zipped) as compressed:  # they differ in the settings that they name
+        assert compressed.read().replace(b'"zstd"', b"null")[-400:] == data[-400:]
+    (shard,) = json.loads(mds.index_of([("train-0.mds", path)]))["shards"]
+    assert (extension, Path(path).name) == ("mds", "plain.mds")
+    assert (shard["samples"], shard["compression"], shard["zip_data"]) == (3, None, None)
+    assert shard["raw_data"] == {"basename": "train-0.mds", "bytes": len(data), "hashes": {}}
+    Path(path).write_bytes(data[:9])
+    with pytest.raises(FormatError, match="no shard of MDS"):
+        mds.index_of([("train-0.mds", path)])
+
+
 def test_mds_of_sequences(tmp_path: Path) -> None:
     (path,) = write(tmp_path, "mds", SEQUENCES, length=4)
     kinds = [("document_starts", np.dtype("<i4"), None), ("input_ids", np.dtype("<u2"), 8)]

@@ -19,7 +19,7 @@ from tamis.errors import RunConflict
 from tamis.hints import command
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
-from tamis.stages.text.tokens.options import NO_END, TokenOptions
+from tamis.stages.text.tokens.options import NO_END, UNCOMPRESSED, TokenOptions
 from tamis.stores.s3 import Bucket
 from tamis.stores.urls import is_bucket, split_s3
 
@@ -120,6 +120,7 @@ def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles
         token_task = TokenPackTask(
             parts=sorted(paths),
             format=writing.tokens.format,
+            is_compressed=writing.tokens.compression != UNCOMPRESSED,
             sequence_length=writing.tokens.sequence_length,
             packing=writing.tokens.packing,
             has_ends=writing.tokens.end_token != NO_END,

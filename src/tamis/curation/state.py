@@ -111,11 +111,12 @@ class PackTask:
 class TokenPackTask:
     """Arrange the token ids of the last pass (`parts`), as Writing says.
 
-    `has_ends`: each document ends with the same token.
+    `is_compressed`: shards of MDS. `has_ends`: each document ends with the same token.
     """
 
     parts: list[str]
     format: str
+    is_compressed: bool
     sequence_length: int | None
     packing: str
     has_ends: bool

@@ -159,7 +159,8 @@ class _Output:
         while first < n_rows:
             if self._open is None:
                 base = os.path.join(self._folder, f"{self._name}-{len(self._closed):05d}")
-                self._open = open_file(self._task.format, base, self._dtype, self._task.sequence_length)
+                task = self._task
+                self._open = open_file(task.format, base, self._dtype, task.sequence_length, task.is_compressed)
             room = rows.offsets[first] + self._most - self._n_open
             last = max(first + 1, int(np.searchsorted(rows.offsets, room, side="right")) - 1)
             some = _slice(rows, first, last)

@@ -82,6 +82,12 @@ def curate(
             help="With --tokenize: the special token that ends each document, or none. Default: the tokenizer's.",
         ),
     ] = None,
+    compression: Annotated[
+        Literal["zstd", "none"] | None,
+        Option(
+            help="With --format mds: how shards are compressed. LocalDataset reads only those of none. Default: zstd."
+        ),
+    ] = None,
     blocklists: Annotated[
         str | None,
         Option(
@@ -119,10 +125,14 @@ def curate(
 
     tokens: dict[str, SettingValue] = {}
     if tokenize is not None:
-        tokens = token_values(tokenize, format_ or "megatron", sequence_length, packing or "concatenate", end_token)
+        tokens = token_values(
+            tokenize, format_ or "megatron", sequence_length, packing or "concatenate", end_token, compression
+        )
         format_ = None
-    elif any(value is not None for value in (sequence_length, packing, end_token)):
-        raise UsageError("--sequence-length, --packing and --end-token are for token ids; give --tokenize FOLDER, too")
+    elif any(value is not None for value in (sequence_length, packing, end_token, compression)):
+        raise UsageError(
+            "--sequence-length, --packing, --end-token and --compression are for token ids; give --tokenize FOLDER, too"
+        )
     partition_by = work.get("partition_by")
     # A mistake is one of the option.
     make_writing(format_, shard_size, split, shuffle, tokens=tokens or None, partition_by=partition_by)
@@ -156,7 +166,12 @@ def curate(
 
 
 def token_values(
-    tokenizer: str, format_: str, sequence_length: int | None, packing: str, end_token: str | None
+    tokenizer: str,
+    format_: str,
+    sequence_length: int | None,
+    packing: str,
+    end_token: str | None,
+    compression: str | None,
 ) -> dict[str, SettingValue]:
     """Return the options of an output of token ids as a recipe has them, in `write: tokens:`."""
     values: dict[str, SettingValue] = {
@@ -165,6 +180,7 @@ def token_values(
         "sequence_length": sequence_length,
         "packing": packing,
         "end_token": end_token,
+        "compression": compression,
     }
     return {name: value for name, value in values.items() if value is not None}
 

@@ -51,6 +51,10 @@ def tokenize(
             "tokenizer.",
         ),
     ] = None,
+    compression: Annotated[
+        Literal["zstd", "none"] | None,
+        Option(help="Of shards of mds: StreamingDataset reads both, LocalDataset only those of none. Default: zstd."),
+    ] = None,
     text_field: Annotated[str | None, Option(help="The field that holds the text. Default: text.")] = None,
     shard_size: Annotated[str | None, Option(metavar="SIZE", help="Write files of about this size, e.g. 1GB.")] = None,
     split: Annotated[
@@ -77,7 +81,7 @@ def tokenize(
     """
     from tamis.curation.writing import make_writing
 
-    tokens = token_values(tokenizer, format_, sequence_length, packing, end_token)
+    tokens = token_values(tokenizer, format_, sequence_length, packing, end_token, compression)
     writing: dict[str, SettingValue] = {"shard_size": shard_size, "split": split, "shuffle": shuffle}
     make_writing(**writing, tokens=tokens)  # so that a mistake is reported as one of the option
     values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}

@@ -5,7 +5,7 @@
     raw        .bin (tokens alone), .offsets                                  numpy.memmap: OLMo, nanoGPT
     parquet    .parquet with input_ids (and document_starts of sequences)     datasets
     arrow      .arrow, the same
-    mds        .mds.zstd; index.json for all of them (mds.py)                 mosaicml-streaming
+    mds        .mds.zstd or .mds; index.json for all of them (mds.py)         mosaicml-streaming
 
 A file is given rows: documents, or sequences of one length made of documents (`starts`: where in the sequence each of
 its documents begins). The same rows give the same bytes. Memory: eight bytes per row, and the rows of a call; MDS holds
@@ -181,32 +181,36 @@ class ColumnFile:
 
 
 class MdsFile:
-    """A shard of MDS, compressed. A document without tokens is left out: the format has no empty arrays."""
+    """A shard of MDS. A document without tokens is left out: the format has no empty arrays."""
 
-    def __init__(self, base: str, dtype: Any, length: int | None) -> None:
-        self._path, self._shard = base + mds.SUFFIX, mds.MdsShard(np.dtype(dtype).name, length)
+    def __init__(self, base: str, dtype: Any, length: int | None, is_compressed: bool) -> None:
+        self._suffix = mds.ZSTD_SUFFIX if is_compressed else mds.SUFFIX
+        self._path, self._shard = base + self._suffix, mds.MdsShard(np.dtype(dtype).name, length, is_compressed)
 
     def write(self, rows: Rows) -> None:
         self._shard.add(rows.ids, rows.offsets, rows.starts, rows.start_offsets)
 
     def close(self) -> list[tuple[str, str]]:
         with files.create(self._path) as file:
-            file.write(self._shard.compressed())
+            file.write(self._shard.contents())
             _finish(file)
-        return [(mds.SUFFIX[1:], self._path)]
+        return [(self._suffix[1:], self._path)]
 
 
 FORMATS = ("megatron", "npy", "raw", "mds", "parquet", "arrow")
 
 
-def open_file(kind: str, base: str, dtype: Any, length: int | None = None) -> TokenFile:
-    """Begin a file of this format at `base`, without its extension. `length`: of sequences; None: documents."""
+def open_file(kind: str, base: str, dtype: Any, length: int | None = None, is_compressed: bool = True) -> TokenFile:
+    """Begin a file of this format at `base`, without its extension.
+
+    `length`: of sequences; None: documents. `is_compressed`: a shard of MDS.
+    """
     if kind == "megatron":
         return MegatronFile(base, dtype, length)
     if kind in ("npy", "raw"):
         return FlatFile(base, dtype, length, header=kind == "npy")
     if kind == "mds":
-        return MdsFile(base, dtype, length)
+        return MdsFile(base, dtype, length, is_compressed)
     return ColumnFile(base, dtype, length, kind)
 
 

@@ -3,7 +3,8 @@
 A shard: number of samples (uint32), where each begins and the last ends (uint32 each), its settings as JSON, samples.
 A sample: the sizes of its columns that have no fixed size (uint32 each), in the order of their names, then their bytes.
 An array of one type has a byte for its dimensions (1 << 2 | log2 of the bytes of a length), its length, and its values.
-The index (index.json) lists shards with their sizes. All numbers are little-endian. `mds.zstd`: a frame of zstd.
+The index (index.json) lists shards with their sizes. All numbers are little-endian. `mds.zstd`: a frame of zstd, which
+StreamingDataset decompresses; LocalDataset reads `mds` alone.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from tamis.formats.compression.codecs import find_codec
 from tamis.formats.compression.zstd import ZstdCompressor, ZstdError, ZstdFile
 
 Array = np.ndarray[Any, Any]
-SUFFIX = ".mds.zstd"
+SUFFIX, ZSTD_SUFFIX = ".mds", ".mds.zstd"
 INDEX = "index.json"
 TOKENS, STARTS = "input_ids", "document_starts"
 SIZE_LIMIT = 1 << 26
 _MAX_BYTES = (1 << 32) - 1
 
 
-def _settings(dtype: str, length: int | None) -> dict[str, Any]:
+def _settings(dtype: str, length: int | None, is_compressed: bool) -> dict[str, Any]:
     names, encodings, sizes = [TOKENS], [f"ndarray:{dtype}"], [None]
     if length is not None:
         names, encodings = [STARTS, TOKENS], ["ndarray:int32", f"ndarray:{dtype}:{length}"]
@@ -37,7 +38,7 @@ def _settings(dtype: str, length: int | None) -> dict[str, Any]:
     return {
         "version": 2,
         "format": "mds",
-        "compression": "zstd",
+        "compression": "zstd" if is_compressed else None,
         "hashes": [],
         "size_limit": SIZE_LIMIT,
         "column_names": names,
@@ -49,8 +50,8 @@ def _settings(dtype: str, length: int | None) -> dict[str, Any]:
 class MdsShard:
     """The samples of a shard: documents, or sequences of one length with where their documents begin."""
 
-    def __init__(self, dtype: str, length: int | None) -> None:
-        self._settings = _settings(dtype, length)
+    def __init__(self, dtype: str, length: int | None, is_compressed: bool = True) -> None:
+        self._settings, self._is_compressed = _settings(dtype, length, is_compressed), is_compressed
         self._dtype, self._length = np.dtype(dtype).newbyteorder("<"), length
         self._samples: list[bytes] = []
 
@@ -71,14 +72,16 @@ class MdsShard:
             array = _array(begins[of[k] : of[k + 1]])
             self._samples.append(struct.pack("<I", len(array)) + array + data[a:b].tobytes())
 
-    def compressed(self) -> bytes:
-        """Return the shard as a zstd frame."""
+    def contents(self) -> bytes:
+        """Return the shard as its file has it: as it is, or a zstd frame."""
         config = json.dumps(self._settings, sort_keys=True).encode()
         head = 4 + 4 * (len(self._samples) + 1) + len(config)
         ends = head + np.cumsum([0, *map(len, self._samples)], dtype=np.int64)
         if int(ends[-1]) > _MAX_BYTES:
             raise UsageError("a shard of MDS holds 4 GiB at most; give a smaller shard_size")
         parts = [struct.pack("<I", len(self._samples)), ends.astype("<u4").tobytes(), config, *self._samples]
+        if not self._is_compressed:
+            return b"".join(parts)
         # In one step: the frame then has its size, which readers need.
         return bytes(find_codec("zst").new_encoder().compress(b"".join(parts), ZstdCompressor.FLUSH_FRAME))
 
@@ -94,12 +97,13 @@ def index_of(paths: Sequence[tuple[str, str]]) -> str:
     shards = []
     for name, path in paths:
         n_samples, n_bytes, settings = _head(path)
-        raw, zipped = name.removesuffix(".zstd"), os.path.getsize(path)
+        zipped = {"basename": name, "bytes": os.path.getsize(path), "hashes": {}}
+        raw = {"basename": name.removesuffix(".zstd"), "bytes": n_bytes, "hashes": {}}
         shards.append(
             {
                 **settings,
-                "raw_data": {"basename": raw, "bytes": n_bytes, "hashes": {}},
-                "zip_data": {"basename": name, "bytes": zipped, "hashes": {}},
+                "raw_data": raw,
+                "zip_data": zipped if name.endswith(ZSTD_SUFFIX) else None,
                 "samples": n_samples,
             }
         )
@@ -107,9 +111,9 @@ def index_of(paths: Sequence[tuple[str, str]]) -> str:
 
 
 def _head(path: str) -> tuple[int, int, dict[str, Any]]:
-    """Return the samples, the size and the settings of a compressed shard."""
+    """Return the samples, the size and the settings of a shard."""
     try:
-        with ZstdFile(path) as file:
+        with ZstdFile(path) if path.endswith(ZSTD_SUFFIX) else open(path, "rb") as file:
             (n,) = struct.unpack("<I", file.read(4))
             ends = np.frombuffer(file.read(4 * (n + 1)), "<u4")
             settings = json.loads(file.read(int(ends[0]) - 8 - 4 * n))

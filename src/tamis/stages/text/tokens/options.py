@@ -12,6 +12,7 @@ from tamis.sizes import check_optional_integer
 FORMATS = ("megatron", "npy", "raw", "mds", "parquet", "arrow")
 CONCATENATE, BEST_FIT = "concatenate", "best-fit"
 NO_END = "none"
+ZSTD, UNCOMPRESSED = "zstd", "none"
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class TokenOptions:
     `tokenizer`: a folder with tokenizer.json or a .tiktoken file. `format`: one of FORMATS. `sequence_length`: rows of
     so many tokens instead of documents. `packing`: "concatenate" fills sequences in order and cuts documents at their
     ends; "best-fit" cuts only documents that are longer, and pads. `end_token`: appended to each document; None: the
-    tokenizer's end-of-sequence token; "none": nothing.
+    tokenizer's end-of-sequence token; "none": nothing. `compression`: of shards of mds, "zstd" (None) or "none", which
+    LocalDataset of mosaicml-streaming needs.
     """
 
     tokenizer: str
@@ -29,6 +31,7 @@ class TokenOptions:
     sequence_length: int | None = None
     packing: str = CONCATENATE
     end_token: str | None = None
+    compression: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokenizer, str) or not self.tokenizer:
@@ -40,6 +43,10 @@ class TokenOptions:
             raise UsageError(f"sequence_length: expected 2 to {(1 << 24) - 1:,}, got {self.sequence_length}")
         if self.packing == BEST_FIT and self.sequence_length is None:
             raise UsageError("packing: best-fit packs documents into sequences; give sequence_length, too")
+        if self.compression is not None:
+            check_choice("compression", self.compression, (ZSTD, UNCOMPRESSED))
+            if self.format != "mds":
+                raise UsageError(f"compression: {self.compression!r} is for format mds; {self.format} has no choice")
         if self.end_token is not None and (not isinstance(self.end_token, str) or not self.end_token):
             raise UsageError(f"end_token: expected the text of a special token, or {NO_END!r}, got {self.end_token!r}")
 
