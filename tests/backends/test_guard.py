@@ -32,6 +32,10 @@ class Watch(Sampler):
     def uses(self) -> dict[int, int]:
         return dict(super().uses) if self.told is None else self.told
 
+    @property
+    def used_bytes(self) -> int:
+        return super().used_bytes if self.told is None else sum(self.told.values())
+
     def sample_faster(self, wanted: bool) -> None:
         self.hurried = wanted
 
@@ -227,3 +231,12 @@ def test_a_worker_that_ends_in_peace_leaves_what_it_likes(guarded: Callable[[int
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_who_looks_seldom_is_woken_when_memory_moves(guarded: Callable[[int], Guarded]) -> None:
+    each = guarded(100)
+    for told, expected in ((50 * MB, 0), (60 * MB, 0), (60 * MB, 0), (61 * MB, 1), (61 * MB, 1), (40 * MB, 2)):
+        each.watch.told = {each.process.pid: told}
+        each.watch.sample()
+        assert each.woken == expected
+        each.guard.wakes_on_moves |= told == 60 * MB

@@ -27,6 +27,7 @@ from tamis.memory.seccomp_gate import Gate, GateCall
 from tamis.memory.worker_tree import FamilyMemory, ProcessFamily
 
 _MOVED_BYTES = 4_000_000
+_MOVED_SHARE = 0.01  # of the memory in use: so much is worth a look of the supervisor
 _REMOVE_S = 1.0  # between attempts to remove files that are in use
 _ZERO_DEVICE = os.makedev(1, 5)
 _SYSTEM = ("/usr/", "/lib")
@@ -89,6 +90,8 @@ class WorkerGuard:
         self._gate: Gate | None = None
         self._thread: threading.Thread | None = None
         self._stop_read, self._stop_write = os.pipe()
+        self.wakes_on_moves = False  # the supervisor looks seldom: it is woken when the memory in use has moved
+        self._known_bytes = 0
         watch.add_listener(self._after_sample)
 
     # -- the executor's thread ----------------------------------------------------------------------------------------
@@ -347,6 +350,10 @@ class WorkerGuard:
                 if ward.ceiling_bytes and used > ward.ceiling_bytes and not ward.stopped_bytes:
                     self._check(ward, list(members))
         self._watch.sample_faster(is_hurried)
+        if abs(self._watch.used_bytes - self._known_bytes) > _MOVED_SHARE * self._known_bytes:
+            self._known_bytes = self._watch.used_bytes
+            if self.wakes_on_moves:
+                self._wake()
 
     def _shared_memory_moved(self) -> bool:
         now = shared_memory.shared_total()

@@ -57,6 +57,7 @@ from tamis.memory.kill_tree import end_escaped, end_forks, end_tree, end_within
 from tamis.sizes import format_size
 
 _LOG_EVERY_S = 0.5
+_SHORT_S = 0.1  # waits that memory does not end when it moves
 _MAX_SERVER_STARTS = 20
 _LOG_BYTES = 64 << 20
 _LOG_KEPT_BYTES = 1 << 16
@@ -213,8 +214,9 @@ class ForkedWorkers:
             end_tree(process.pid)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        ready = self._selector.select(timeout_s)
         assert self._guard is not None
+        self._guard.wakes_on_moves = timeout_s > _SHORT_S
+        ready = self._selector.select(timeout_s)
         events = [event for notice in self._guard.take_notices() for event in self._noticed(notice)]
         for key, _ in ready:
             if key.data is None:

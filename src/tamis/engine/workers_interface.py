@@ -122,7 +122,10 @@ class Workers(Protocol):
         """Kill a worker at once; `poll` reports its death."""
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return what happened since the last call, waiting at most `timeout_s` for something to happen."""
+        """Return what happened since the last call, waiting at most `timeout_s` for something to happen.
+
+        A longer wait than usual also ends where the memory in use on this machine moves.
+        """
         ...
 
     def wake(self) -> None:

@@ -31,7 +31,9 @@ from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, Node
 from tamis.stores.scratch_files import remove_object
 from tamis.stores.urls import is_bucket
 
-TICK_S = 0.04  # between two looks at everything, where nothing happens
+TICK_S = 0.04  # between two looks at everything
+RESTING_TICK_S, _REST_AFTER_S = 0.2, 1.0  # ... and where nothing has happened for so long, and memory has not moved
+_MOVED_SHARE = 0.01  # of the memory in use
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
 STOP_S = 10.0
 
@@ -66,6 +68,7 @@ class EventLoop:
         self.used_bytes = 0
         self._discarder = Discarder()
         self._measured_at = -1.0
+        self._active_at, self._settled_bytes = float("inf"), 0  # when something happened last, and the use then
 
     def run(self, on_tick: Callable[[], None], last_work: LastWork | None = None) -> None:
         """Run until the supervisor has nothing left to do; then do the last work, while its workers live.
@@ -124,10 +127,14 @@ class EventLoop:
 
     def step(self) -> None:
         """Pass events, then commits, then memory, then time to the supervisor; its actions are carried out at once."""
-        for event in self.workers.poll(TICK_S):
+        rests = not self.workers.is_remote and time.monotonic() - self._active_at > _REST_AFTER_S
+        events = self.workers.poll(RESTING_TICK_S if rests else TICK_S)
+        for event in events:
             self.act(self._handle(event, time.monotonic()))
-        self._collect_commits()
+        n_commits = self._collect_commits()
         now = time.monotonic()
+        if events or n_commits:
+            self._active_at = now
         if now - self._measured_at >= _MEASURE_S:
             self._measure(now)
         self.act(self.supervisor.handle(Tick(), now))
@@ -137,8 +144,12 @@ class EventLoop:
         for node, (used_bytes, per_worker) in self.workers.measure().items():
             self.act(self.supervisor.handle(MemoryMeasured(used_bytes, per_worker, node), now))
         self.used_bytes = max((node.used_bytes for node in self.supervisor.pool.nodes.values()), default=0)
+        if abs(self.used_bytes - self._settled_bytes) > _MOVED_SHARE * self.used_bytes:
+            self._active_at, self._settled_bytes = now, self.used_bytes
 
-    def _collect_commits(self) -> None:
+    def _collect_commits(self) -> int:
+        """Tell the supervisor what has been committed; return how many partitions that is."""
+        n_commits = 0
         while not self.committer.results.empty():
             result = self.committer.results.get()
             now = time.monotonic()
@@ -146,6 +157,8 @@ class EventLoop:
                 self.observe(EventKind.COMMIT, {"partition": result.partition, "bytes": result.n_bytes})
                 self.monitor.committed(result)
             self.act(self.supervisor.handle(result, now))
+            n_commits += 1
+        return n_commits
 
     def _handle(self, event: Event, now: float) -> list[Action]:
         """Return the supervisor's actions for an event, and notify the monitor of finished and split units."""
