@@ -35,6 +35,7 @@ def test_what_stages_keep_lowers_the_number_of_seats() -> None:
     judge.learn_setup(Worker(1, 0), 300 * MB, 300 * MB)
     assert not judge.can_work
     assert judge.budget_for(300 * MB) == 400 * MB + 120 * MB
+    assert judge.budget_for(100 * MB) >= 440 * MB  # what was too small is no remedy
 
 
 def test_nodes_share_what_was_learned() -> None:

@@ -182,7 +182,7 @@ def test_two_runs_side_by_side_on_a_page(source: Path, tmp_path: Path) -> None:
         '<td>kept by the first run only</td><td class="n">2</td>',
         '<td>kept by the second run only</td><td class="n">0</td>',
         '<td>written</td><td class="n">3</td><td class="n">1</td>',
-        '<td>kept</td><td>word_count</td><td class="n">1</td>',
+        '<td class="n">1</td><td>kept</td><td>word_<wbr>count</td>',
     ):
         assert row in page
     assert "min_words 2 -&gt; 3" in page
@@ -203,9 +203,15 @@ def test_hostile_names_on_the_page_of_two_runs(source: Path, tmp_path: Path) -> 
     found = compare(first, second)
     found.settings.append(hostile)
     found.changes[0].examples = [hostile]
+    found.changes += [replace(found.changes[0], n_documents=1, after=f"rule_{i}") for i in range(30)]
     page = write_comparison(str(run_dir_path(first)), str(run_dir_path(second)), found).read_text()
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 4
+    shown, _, folded = page.partition(" more changes, of ")
+    n_folded = len(found.changes) - 20
+    assert shown.endswith(f"<details><summary>{n_folded}")
+    assert folded.startswith(f"{n_folded} documents</summary>")
+    assert "rule_<wbr>29" in folded  # all of them are on the page
 
 
 def test_settings_of_curations_are_named_as_in_recipes(tmp_path: Path) -> None:

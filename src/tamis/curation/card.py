@@ -235,7 +235,7 @@ def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     active, idle = _rule_rows(ledger, rules)
     lines = ["| step | rule | limits | documents dropped |", "|---|---|---|---|", *active, ""] if active else []
     if idle:
-        head = f"<details><summary>{len(idle):,} rules that dropped nothing</summary>"
+        head = f"<details><summary>{len(idle):,} {'rule' if len(idle) == 1 else 'rules'} that dropped nothing</summary>"
         lines += [head, "", "| step | rule | limits |", "|---|---|---|", *idle, "", "</details>", ""]
     return lines
 

@@ -32,6 +32,18 @@ def test_what_is_dropped_is_cut_off_what_was_left() -> None:
     assert "40 · 40.0%" in texts(drawn)
 
 
+def test_documents_that_stages_made_follow_those_that_were_read() -> None:
+    steps = [FunnelStep("read", 2, "in"), FunnelStep("made", 6, "made"), FunnelStep("short", 2)]
+    drawn = funnel_chart([*steps, FunnelStep("kept", 6, "kept")])
+    places = [r.attrib for r in parsed(drawn).iter("rect") if r.attrib["class"] != "rail"]
+    assert [(p["x"], p["width"]) for p in places] == [
+        ("0%", "25.00%"),
+        ("25%", "75.00%"),
+        ("75%", "25.00%"),
+        ("0%", "75.00%"),
+    ]
+
+
 def test_few_documents_are_not_called_none() -> None:
     drawn = funnel_chart([FunnelStep("in", 17_627, "in"), FunnelStep("rare", 3), FunnelStep("kept", 17_624, "kept")])
     assert "3 · <0.1%" in texts(drawn)

@@ -18,6 +18,7 @@ from tamis.memory.predictor import Predictor
 MIN_BLOCK_BYTES = 1 << 16
 _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
 _SIGNIFICANT = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
+_LEAST_GROWTH = 1.25  # of what a worker had that had everything, and that was too little
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
 _LEAST_ROOM = 8  # of a cap: what a worker that grows must leave, however little its last partitions took
 _SOLO_SHARE = 16  # of a cap: blocks of a feeder next to which no worker fits, while their cost is unknown
@@ -208,8 +209,10 @@ class MemoryArbiter:
         return int(max(seen, self.retained_bytes(worker, unit.segment) + typical))
 
     def budget_for(self, cap_bytes: int) -> int:
-        """Return the budget in which one worker could get this cap."""
-        return self.config.budget_bytes + int(max(0, cap_bytes - self.cap_total(1)) / self.config.usable)
+        """Return the budget in which one worker could get this cap, which did not fit: more than there is now."""
+        had = self.cap_total(1)
+        needed = max(cap_bytes, int(had * _LEAST_GROWTH))
+        return self.config.budget_bytes + int((needed - had) / self.config.usable)
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def learn_setup(self, worker: Worker, retained_bytes: int, peak_bytes: int) -> None:

@@ -12,7 +12,7 @@ _ROW = 34
 
 
 class FunnelStep(NamedTuple):
-    """One bar. `kind`: in, kept, dropped, duplicates, quarantined or aside (a class of style.CSS)."""
+    """One bar. `kind`: in, made, kept, dropped, duplicates, quarantined or aside (a class of style.CSS)."""
 
     name: str
     n: float
@@ -31,7 +31,8 @@ def funnel_chart(
     The first is the whole; dropped documents start where it had shrunk to. `show`, `unit`: of the numbers.
     """
     steps = _joined(steps)
-    whole = max((number(s.n) for s in steps), default=0.0)
+    came = sum(number(s.n) for s in steps if s.kind in ("in", "made"))
+    whole = max([came, *(number(s.n) for s in steps)])
     if whole <= 0:
         return ""
     rows = []
@@ -40,7 +41,10 @@ def funnel_chart(
         n = number(step.n)
         y = i * _ROW
         x = 0.0
-        if step.kind not in ("in", "kept"):  # a piece off the end of what is left
+        if step.kind == "made":  # a piece more
+            x = min(left / whole, 1.0) * 100
+            left += n
+        elif step.kind not in ("in", "kept"):  # a piece off the end of what is left
             left = max(left - n, 0.0)
             x = min(left / whole, 1.0) * 100
         width = min(n / whole * 100, 100.0 - x)

@@ -197,6 +197,7 @@ def funnel_of(run: Snapshot, link: Callable[[str, str], str] = lambda stage, rul
     """
     counts = run.counts or RunCounts()
     steps = [FunnelStep("records of the input", counts.records, "in")]
+    steps.append(FunnelStep("made by stages", max(counts.added, 0), "made"))
     steps.append(FunnelStep("quarantined", counts.quarantined, "quarantined"))
     steps.append(FunnelStep("not in this sample", counts.not_sampled, "aside"))
     order, removing = {p.stage: p.position for p in run.stages}, run.duplicate_stages

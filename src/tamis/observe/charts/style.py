@@ -64,7 +64,7 @@ figure path{vector-effect:non-scaling-stroke}.grid{stroke:var(--line);stroke-wid
 color:var(--dim)}.legend li{display:flex;align-items:center;gap:.35rem;min-width:0;overflow-wrap:anywhere}
 .legend i{flex:none;width:.75rem;height:.75rem;border-radius:.15rem}
 .legend b{color:var(--fg);font-weight:600;font-variant-numeric:tabular-nums;white-space:nowrap}
-.f-in{fill:var(--c6)}.f-kept{fill:var(--c2)}.f-dropped{fill:var(--c3)}.f-duplicates{fill:var(--c4)}
+.f-in{fill:var(--c6)}.f-made{fill:var(--c1)}.f-kept{fill:var(--c2)}.f-dropped{fill:var(--c3)}.f-duplicates{fill:var(--c4)}
 .f-quarantined{fill:var(--c5)}.f-aside{fill:var(--c8)}
 .map{width:100%;height:auto}.map .cut{stroke:var(--card);stroke-width:1.6;fill:none}
 .s-waiting{fill:var(--rail);background:var(--rail)}.s-running{fill:var(--c3);background:var(--c3)}

@@ -26,10 +26,12 @@ from tamis.stores.run_locations import output_of_run_dir
 FILE = "diff.html"
 KEPT = "kept"  # the state of a document that no rule dropped (observe/document_status.py)
 _MAX_ROWS = 200
+_N_SHOWN = 20  # changes of verdicts that are not folded
 _CSS = """
 body{max-width:90rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{margin-top:1rem}
 main>.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}td .bar{width:9rem;margin-top:.45rem}
-.head p{margin:.25rem 0}
+.head p{margin:.25rem 0}td>code{white-space:nowrap}
+@media (max-width:40rem){td:has(>.bar),th:empty{display:none}}
 @media (min-width:52rem){main>.pair{grid-template-columns:repeat(2,minmax(0,1fr))}}
 @media print{body{background:#fff}section{break-inside:avoid}}
 """
@@ -114,17 +116,29 @@ def _changes(changes: Sequence[Change], second: Facts) -> str:
         return "<p>no document changed its verdict</p>"
     rows = [
         [
-            text(c.before, 120),
-            text(c.after, 120),
             f"{c.n_documents:,}",
+            _name(c.before),
+            _name(c.after),
             format_size(c.n_bytes),
-            "".join(f"<p><code>{text(name, 200)}</code></p>" for name in c.examples),
+            ", ".join(f"<code>{text(name, 200)}</code>" for name in c.examples),
         ]
         for c in changes[:_MAX_ROWS]
     ]
     why = text(command("why", output_of_run_dir(second.run_dir.resolve()), "DOCUMENT"), 400)
-    columns = ["first run", "second run", "documents", "bytes", "for example"]
-    return table(columns, rows, (2, 3)) + f'<p class="dim">Why one of them went: <code>{why}</code></p>'
+    columns = ["documents", "first run", "second run", "bytes", "for example"]
+    folded = ""
+    if len(rows) > _N_SHOWN:
+        n = len(rows) - _N_SHOWN
+        n_documents = sum(c.n_documents for c in changes[_N_SHOWN:_MAX_ROWS])
+        folded = f"<details><summary>{n:,} more changes, of {n_documents:,} documents</summary>"
+        folded += f"{table(columns, rows[_N_SHOWN:], (0, 3))}</details>"
+    why_line = f'<p class="dim">Why one of them went: <code>{why}</code></p>'
+    return table(columns, rows[:_N_SHOWN], (0, 3)) + folded + why_line
+
+
+def _name(rule: str) -> str:
+    """Return the name of a rule, which a narrow page breaks after its underscores."""
+    return text(rule, 200).replace("_", "_<wbr>")
 
 
 def _rules(first: Facts, second: Facts) -> str:
@@ -135,7 +149,7 @@ def _rules(first: Facts, second: Facts) -> str:
     rows = []
     for stage, reason in keys[:_MAX_ROWS]:
         a, b = (count.get((stage, reason), 0) for count in counts)
-        name = text(reason, 200) + (f'<br><span class="dim">stage {text(stage, 200)}</span>' if stage != reason else "")
+        name = _name(reason) + (f'<br><span class="dim">stage {_name(stage)}</span>' if stage != reason else "")
         rows.append([name, f"{a:,}", bar(a / most, "k3"), f"{b:,}", bar(b / most, "k3"), f"{b - a:+,}"])
     return table(["rule", "first", "", "second", "", "change"], rows, (1, 3, 5)) if rows else ""
 

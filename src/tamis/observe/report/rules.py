@@ -69,7 +69,8 @@ def rules_section(facts: Facts, rules: Sequence[RuleFacts]) -> str:
     html += f'<p class="dim">Why one of them went: <code>{why}</code></p>' if active else ""
     if idle:
         names = ", ".join(f"<code>{text(r.name)}</code>" for r in idle)
-        html += f"<details><summary>{len(idle):,} rules that dropped nothing</summary><p>{names}</p></details>"
+        noun = "rule" if len(idle) == 1 else "rules"
+        html += f"<details><summary>{len(idle):,} {noun} that dropped nothing</summary><p>{names}</p></details>"
     return html
 
 
