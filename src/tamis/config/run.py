@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
     return os.path.join(options.get("--config-path", "."), file), overrides
 
 
-def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False, *, log_config: bool = True) -> Any:
+def create_pipeline_from_yaml(cfg: Any, *, log_config: bool = True, trust_remote_code: bool = False) -> Any:
     """Build the pipeline or the workflow of a recipe, given as a path or as a mapping parsed by a YAML library.
 
     `trust_remote_code`: allow stages to run code that models bring along; a recipe cannot allow that itself.
