@@ -25,8 +25,9 @@ _ABOUT = {
     ],
     "semantic-cpu": ["The same, smaller.", ""],
     "semantic-wide": [
-        "Vectors in Parquet with planted copies (10 %); duplicates are listed. From the first read to the last commit, "
-        "start-up included.",
+        "Vectors in Parquet with planted copies (10 %); duplicates are listed. From the first read of the input to the "
+        "last commit; CUDA starts meanwhile. The input is in the page cache: from a disk, the disk's rate is the "
+        "limit.",
         "",
     ],
     "hashing": ["Texts of the corpus in memory as Arrow has them; keys of the GPU compared with those of the CPU.", ""],
@@ -103,8 +104,13 @@ def _of_wide(figures: dict[str, Any]) -> list[Row]:
         (
             f"{run['vectors']:,} vectors of {run['width']:,} on the {run['backend']}, {run['cores']} cores "
             "(at least 200,000 a second)",
-            f"{run['seconds']:,.1f} s, {run['vectors_per_s']:,} a second",
+            f"{run['read_to_commit_s']:,.1f} s, {run['vectors_per_s']:,} a second",
             run["vectors_per_s"] >= 200_000 if asked else None,
+        ),
+        (
+            "the whole call, with the start of its processes before and the removal of scratch after",
+            f"{run['seconds']:,.1f} s, {run['start_s']:,.1f} s of it before the first read",
+            None,
         ),
         ("in the solver", phases or "-", None),
         ("disk, written and synced", f"{run['disk_gb_per_s']} GB/s", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
+from tamis.dedup import key_comparison
 from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
+from tamis.dedup.key_comparison import run_key_pass
 from tamis.dedup.records import Records
 from tamis.dedup.semantic import greedy, kmeans, products, solver
 from tamis.dedup.semantic.ranking import RankingStrategy
@@ -22,9 +25,11 @@ from tamis.dedup.semantic.solver import _groups, _order
 from tamis.dedup.semantic.vectors import DocumentVectors, least_cosine, rank_numbers, unit_vectors
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.dedup.solver import SolverRun
-from tamis.dedup.solver_task import CompareVectors, SolverTask
+from tamis.dedup.solver_task import CompareVectors, Preparation, SolverTask
 from tamis.dedup.stages import RecordWriter
+from tamis.dedup.task_process import EarlyProcess
 from tamis.errors import PipelineError, UsageError
+from tamis.memory import counted_processes
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import ParquetReader
 
@@ -374,6 +379,45 @@ def test_a_whole_cluster_is_decided_as_its_blocks_are(block: int, monkeypatch: p
             same = whole[1] == blocks[1]  # of equally near ones either may be named
             near = np.einsum("ij,ij->i", x[whole[1][~same]], x[blocks[1][~same]])
             assert (near > 1 - EPS).all()
+
+
+@pytest.mark.parametrize("ends", ["waits", "has died", "pass fails"])
+def test_a_solver_that_starts_early_waits_for_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """It counts in the budget of the pass; without it, or without a task for it, nothing is different."""
+    rows = {"id": ["a", "b", "c"], "embeddings": [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    seen: list[Any] = []
+    begin = EarlyProcess.begin
+
+    def noting(early: EarlyProcess) -> Any:
+        if ends == "has died":
+            early._process.kill()
+            early._process.wait()
+        seen.append(begin(early))
+        return seen[-1]
+
+    def passing(*_: Any) -> Any:
+        seen.append(counted_processes.pids())
+        assert counted_processes.reserved_bytes() >= 50_000_000
+        if ends == "pass fails":
+            raise KeyboardInterrupt
+        return run_key_pass(*_)
+
+    monkeypatch.setattr(EarlyProcess, "begin", noting)
+    monkeypatch.setattr(key_comparison, "run_key_pass", passing)
+    monkeypatch.setattr(CompareVectors, "preparation", lambda _: Preparation("time:sleep", 50_000_000))
+    workflow = SemanticDeduplicationWorkflow(str(tmp_path / "in.parquet"), str(tmp_path / "out"), 1, eps=EPS)
+    if ends == "pass fails":
+        with pytest.raises(KeyboardInterrupt):
+            workflow.run(progress=False, memory="2GB", workers=1)
+    else:
+        assert workflow.run(progress=False, memory="2GB", workers=1).n_duplicates == 1
+        assert (seen[1] is None) == (ends == "has died")
+    assert len(seen[0]) == 1
+    assert not os.path.exists(f"/proc/{seen[0][0]}")
+    assert counted_processes.pids() == []
 
 
 class Clocked:

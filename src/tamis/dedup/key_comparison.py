@@ -58,7 +58,11 @@ class KeyComparison:
         if not state.summary.exists():
             workflow.clear_duplicates()
             forget_other_room(workflow, lambda name: name.startswith("keys-"))
-            first = self._link_bands(workflow)
+            workflow.solver.prepare(workflow.passes.decision)
+            try:
+                first = self._link_bands(workflow)
+            finally:
+                workflow.solver.discard()
             if workflow.passes.texts is not None and not state.summary.exists():
                 self._compare_texts(workflow, first)
         return read_summary(workflow)

@@ -15,7 +15,7 @@ from tamis.backends.alerting import OFF, alerted
 from tamis.backends.base import BaseExecutor
 from tamis.backends.local import LocalExecutor
 from tamis.backends.warm_process import WarmProcess
-from tamis.dedup.task_process import TaskEnvironment, run_task, write_task
+from tamis.dedup.task_process import EarlyProcess, TaskEnvironment, run_task, write_task
 from tamis.engine.job import make_job
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.progress import Progress, ProgressState
@@ -258,12 +258,29 @@ class PassRunner:
         source.guard.confirm(read_plan(os.path.join(result.run_dir, "plan.json")).inputs, result.ledger)
         return result
 
-    def run_task(self, folder: str, task: Any, module: str, label: str = "decision", bucket_url: str = "") -> None:
+    def start_early(self, folder: str, module: str, function: str, reserved_bytes: int) -> EarlyProcess:
+        """Start a process for a later task, which prepares while passes run."""
+        gpu_bytes = self.settings.gpu_bytes()
+        return EarlyProcess(folder, self.session.warm_process, module, function, gpu_bytes, reserved_bytes)
+
+    def run_task(
+        self,
+        folder: str,
+        task: Any,
+        module: str,
+        label: str = "decision",
+        bucket_url: str = "",
+        early: EarlyProcess | None = None,
+    ) -> None:
         """Run the `main` of a module between passes, in a separate process, under the budget (task_process.py)."""
         write_task(folder, TaskEnvironment(self.settings.budget_bytes(), bucket_url), task)
         kind = label.partition("-")[0]
         with self._recorded(label) as progress:
-            run_task(folder, self.session.warm_process, lambda state: progress({**state, "pass_label": kind}), module)
+
+            def report(state: ProgressState) -> None:
+                progress({**state, "pass_label": kind})
+
+            run_task(folder, self.session.warm_process, report, module, early)
 
 
 def execute_pass(

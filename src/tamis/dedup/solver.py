@@ -19,9 +19,9 @@ from tamis.dedup.decisions import LARGE, DecisionFiles, histogram, write_tables
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.records import Records
-from tamis.dedup.solver_task import PREPARATIONS, STEPS, SolverStep, SolverTask
+from tamis.dedup.solver_task import STEPS, SolverStep, SolverTask
 from tamis.dedup.state import State, Summary
-from tamis.dedup.task_process import perform_task, report_share
+from tamis.dedup.task_process import await_task, perform_task, report_share
 from tamis.engine.worker.blocks import check_file
 from tamis.files import write_json
 
@@ -106,20 +106,17 @@ class SolverRun:
 
 def solve(folder: str, task: SolverTask) -> None:
     """Perform the steps of a task in order; each leaves a file by which the driver knows that it is done."""
-    run = SolverRun(folder, task)
-    steps = [named.step() for named in task.steps]
-    with ThreadPoolExecutor(max(1, task.n_threads) + 1, "tamis-check") as pool:
-        for step in steps:
-            if type(step) in PREPARATIONS:
-                pool.submit(_handler(PREPARATIONS, step), step, run)
+    with ThreadPoolExecutor(max(1, task.n_threads), "tamis-check") as pool:
         for _ in pool.map(check_file, task.checks.keys(), task.checks.values()):
             pass
-    for step in steps:
-        _handler(STEPS, step)(step, run)
+    run = SolverRun(folder, task)
+    for named in task.steps:
+        step = named.step()
+        _handler(type(step))(step, run)
 
 
-def _handler(handlers: Mapping[type[SolverStep], str], step: SolverStep) -> Handler:
-    module, _, name = handlers[type(step)].partition(":")
+def _handler(kind: type[SolverStep]) -> Handler:
+    module, _, name = STEPS[kind].partition(":")
     return cast("Handler", getattr(import_module(module), name))
 
 
@@ -157,5 +154,11 @@ def summarize(records: Records, decisions: DecisionFiles, n_files: int) -> Summa
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Perform the task of a folder, in a separate process."""
-    return perform_task(arguments, SolverTask, solve, "the decision")
+    """Perform the task of a folder, in a separate process.
+
+    `arguments`: the folder; for a process that starts early also what it prepares before it waits for its task.
+    """
+    folder, *preparation = arguments
+    if preparation and not await_task(*preparation):
+        return 0
+    return perform_task([folder], SolverTask, solve, "the decision")

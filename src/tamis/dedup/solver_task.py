@@ -16,11 +16,28 @@ from tamis.dedup.quantiles.mixing import MixRule
 from tamis.dedup.state import IndexPin
 from tamis.engine import wire
 from tamis.errors import UsageError
+from tamis.memory.device_limits import HOST_BYTES
+from tamis.memory.gpu import count_gpus
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a process of the solver does while a pass over the input runs: `function(gpu_bytes)` of `module:function`.
+
+    `host_bytes`: what it takes of the budget meanwhile.
+    """
+
+    function: str
+    host_bytes: int
 
 
 @dataclass(frozen=True)
 class SolverStep:
     """One step of the solver."""
+
+    def preparation(self) -> Preparation | None:
+        """Return what takes long to start and can start before the pass that makes its records ends."""
+        return None
 
     def files(self) -> list[str]:
         """Return the files of passes that it reads in addition to those of the first pass."""
@@ -186,6 +203,11 @@ class CompareVectors(SolverStep):
     order_seed: int
     backend: str = "cpu"
 
+    def preparation(self) -> Preparation | None:
+        if self.backend == "cpu" or not count_gpus():
+            return None
+        return Preparation("tamis.dedup.semantic.products:start_device", HOST_BYTES)
+
 
 @dataclass(frozen=True)
 class BuildIdTable(SolverStep):
@@ -235,10 +257,6 @@ STEPS: Mapping[type[SolverStep], str] = {
     WriteReplayTables: "tamis.dedup.replay_tables.tables:write_tables_of_steps",
     AppendToIndex: "tamis.dedup.index.entries:append",
 }
-
-PREPARATIONS: Mapping[type[SolverStep], str] = {CompareVectors: "tamis.dedup.semantic.products:start_device"}
-"""What takes long to start, and starts while files are checked; it raises nothing, the step itself does."""
-
 
 _TYPES = {kind.__name__: kind for kind in STEPS}
 

@@ -9,20 +9,23 @@ performed again from its beginning.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tamis.backends.warm_process import WarmProcess
+from tamis import files
+from tamis.backends.warm_process import Child, WarmProcess
 from tamis.dedup import state
 from tamis.engine.progress import Progress, ProgressState
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, DiskFullError, RunConflict, TamisError, UsageError, WorkerError
 from tamis.failures import is_memory_failure
 from tamis.files import read_json, write_json
-from tamis.memory import meter
+from tamis.memory import counted_processes, meter
 from tamis.stores import opening, options, scratch_files
 
 T = TypeVar("T")
@@ -65,14 +68,63 @@ def _path(folder: str) -> str:
 
 
 # -- in the driver ----------------------------------------------------------------------------------------------------
-def run_task(folder: str, warm_process: WarmProcess, progress: Progress, module: str) -> None:
-    """Run the task of a folder in a separate process, `main([folder])` of this module, and raise what it reports."""
-    read, write = os.pipe()
-    try:
+class EarlyProcess(files.Closing):
+    """A process that starts before its task is known: `main([folder, function, argument])` of this module.
+
+    It prepares (`await_task`) and waits; its memory counts in the budget of what runs meanwhile. `begin` has it perform
+    the task, `close` ends it.
+    """
+
+    def __init__(
+        self, folder: str, warm_process: WarmProcess, module: str, function: str, argument: int, reserved_bytes: int
+    ) -> None:
+        ours, theirs = socket.socketpair()
         try:
-            process = warm_process.call("solver", module, [folder], write)
+            self._process: Child = warm_process.call(
+                "solver", module, [folder, function, str(argument)], theirs.fileno()
+            )
+        except BaseException:
+            ours.close()
+            raise
         finally:
-            os.close(write)
+            theirs.close()
+        self._socket: socket.socket | None = ours
+        counted_processes.join(self._process.pid, reserved_bytes, "solver")
+
+    def begin(self) -> tuple[Child, int] | None:
+        """Have the task performed; return the process and a descriptor of its output, or None if it has died."""
+        ours, self._socket = self._socket, None
+        if ours is None:
+            return None
+        try:
+            ours.sendall(b"\n")
+        except OSError:
+            ours.close()
+            return None
+        return self._process, ours.detach()
+
+    def leave_budget(self) -> None:
+        """Count its memory in the budget of its own task from now on."""
+        counted_processes.leave(self._process.pid)
+
+    def close(self) -> None:
+        self.leave_budget()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            self._process.kill()
+
+
+def run_task(
+    folder: str, warm_process: WarmProcess, progress: Progress, module: str, early: EarlyProcess | None = None
+) -> None:
+    """Run the task of a folder in a separate process, `main([folder])` of this module, and raise what it reports.
+
+    `early`: a process that waits for it.
+    """
+    begun = early.begin() if early is not None else None
+    process, read = begun if begun is not None else _started(folder, warm_process, module)
+    try:
         try:
             message = _listen(read, progress)
             code = process.wait()
@@ -91,11 +143,22 @@ def run_task(folder: str, warm_process: WarmProcess, progress: Progress, module:
     )
 
 
+def _started(folder: str, warm_process: WarmProcess, module: str) -> tuple[Child, int]:
+    read, write = os.pipe()
+    try:
+        return warm_process.call("solver", module, [folder], write), read
+    except BaseException:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
+
+
 def _listen(read: int, progress: Progress) -> ProgressState:
     """Read messages until the process closes its output, and return the last one."""
     message: ProgressState = {}
     buffer = b""
-    while data := os.read(read, 1 << 16):
+    while data := _read_output(read):
         *lines, buffer = (buffer + data).split(b"\n")
         buffer = buffer[:_MESSAGE_BYTES]
         for line in lines:
@@ -105,7 +168,22 @@ def _listen(read: int, progress: Progress) -> ProgressState:
     return message
 
 
+def _read_output(read: int) -> bytes:
+    try:
+        return os.read(read, 1 << 16)
+    except ConnectionResetError:  # it died before it took its task
+        return b""
+
+
 # -- in the process ---------------------------------------------------------------------------------------------------
+def await_task(function: str, argument: str) -> bool:
+    """Prepare, and wait for the task; False if it is not to come. What cannot be prepared, the task will report."""
+    module, _, name = function.partition(":")
+    with contextlib.suppress(Exception):
+        getattr(importlib.import_module(module), name)(int(argument))
+    return bool(os.read(1, 1))  # its output is a socket
+
+
 def perform_task(arguments: Sequence[str], kind: type[T], work: Callable[[str, T], None], title: str) -> int:
     """Call `work(folder, task)` under the budget of the task; report what fails, and return the exit code.
 

@@ -9,20 +9,23 @@ bucket.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 from tamis import files
 from tamis.dedup.state import State
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
-from tamis.errors import StoreError
+from tamis.errors import RunConflict, StoreError
 from tamis.stores import scratch_files
 from tamis.stores.run_locations import register_local_dir
 from tamis.stores.scratch_references import register, remove_referenced_below
 from tamis.stores.urls import is_bucket, scratch_url
 
 _OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"
+_REMOVERS = 8
 _NAME = re.compile(r"tamis-dedup-[0-9a-f]{16}")
 
 
@@ -115,7 +118,11 @@ class WorkDirectory:
         return path if files.check_own_folder(path, _OTHER_SCRATCH) else None
 
     def remove(self) -> None:
-        """Remove all files between passes."""
+        """Remove all files between passes, large ones several at a time: each waits for what the disk still writes."""
+        with contextlib.suppress(RunConflict):
+            if files.check_own_folder(self.path, ""):
+                with ThreadPoolExecutor(_REMOVERS, "tamis-remove") as pool:
+                    pool.map(files.remove, glob.glob(f"{glob.escape(self.path)}/*/*.arrow"))
         remove_referenced_below(self._run_dir)
         remove_own_folder(self._own_path)
         self.bucket_url = self._recorded_url()  # where the store refused: the next call removes it

@@ -7,14 +7,22 @@ import os
 from tamis.memory import meter
 
 _RESERVED: dict[int, int] = {}  # pid -> bytes it may use
+_TITLES: dict[int, str] = {}
 
 
-def join(pid: int, reserved_bytes: int) -> None:
+def join(pid: int, reserved_bytes: int, title: str = "dashboard") -> None:
+    """Count a process. `title`: what it is, in the run database."""
     _RESERVED[pid] = reserved_bytes
+    _TITLES[pid] = title
 
 
 def leave(pid: int) -> None:
     _RESERVED.pop(pid, None)
+    _TITLES.pop(pid, None)
+
+
+def title_of(pid: int) -> str:
+    return _TITLES.get(pid, "")
 
 
 def pids() -> list[int]:

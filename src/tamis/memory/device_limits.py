@@ -29,6 +29,7 @@ CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted
 # A folder of the run on this machine, where workers that share a device find each other (GpuLock)
 LOCK_FOLDER = "TAMIS_GPU_LOCKS"
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
+HOST_BYTES = 2_000_000_000  # torch and CUDA take 0.8 GB of a process, and as much again while they start
 LEAST_CONTEXT_BYTES = 450_000_000  # less before all kernels are loaded
 # What CUDA's libraries say where they have no memory left; the device can still be used.
 _FULL = (

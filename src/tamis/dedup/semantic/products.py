@@ -6,24 +6,18 @@ the memory. torch is imported where it was chosen, in the process that decides, 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import MissingExtra, UsageError
-from tamis.memory.device_limits import DeviceLimit, limit_torch
+from tamis.memory.device_limits import HOST_BYTES, DeviceLimit, limit_torch
 from tamis.memory.gpu import count_gpus
 
-if TYPE_CHECKING:
-    from tamis.dedup.solver import SolverRun
-    from tamis.dedup.solver_task import CompareVectors
-
-HOST_BYTES = 2_000_000_000  # torch and CUDA take 0.8 GB of a process, and as much again while they start
 _TRIED = (4096, 1024)  # rows and centroids of a product that is measured
 _WORKING_BYTES = 4_000_000_000  # of a device, for products, besides the vectors
 Floats = NDArray[np.float32]
@@ -146,14 +140,11 @@ class OnTorch:
         return self._torch.cat([self.hold(part) for part in parts])
 
 
-def start_device(step: CompareVectors, run: SolverRun) -> None:
-    """Load torch and have CUDA ready for products, if a GPU may be chosen; errors are raised when it is."""
-    if step.backend == "cpu" or run.room_bytes < HOST_BYTES or not count_gpus():
-        return
-    with contextlib.suppress(Exception):
-        products = OnTorch("cuda", DeviceLimit(1.0, run.task.gpu_bytes))
-        vectors = np.zeros((2, 8), np.float32)
-        products.best(vectors, products.hold(vectors))
+def start_device(gpu_bytes: int) -> None:
+    """Load torch and have CUDA ready for products."""
+    products = OnTorch("cuda", DeviceLimit(1.0, gpu_bytes))
+    vectors = np.zeros((2, 8), np.float32)
+    products.best(vectors, products.hold(vectors))
 
 
 @dataclass(frozen=True)

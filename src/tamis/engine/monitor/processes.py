@@ -42,7 +42,7 @@ class ProcessTree:
         if self._age >= _PSS_EVERY or set(workers.values()) != self._workers:  # who is there decides who shares what
             self._age, self._workers, self._shared = 0, set(workers.values()), {}
         rows = [self._row(self._self, "supervisor", self._pss(self._self))]
-        rows += [self._row(pid, "dashboard", self._pss(pid)) for pid in counted_processes.pids()]
+        rows += [self._row(pid, counted_processes.title_of(pid), self._pss(pid)) for pid in counted_processes.pids()]
         servers = [self._row(pid, "server", self._pss(pid)) for pid in self._servers]
         self.supervisor_bytes = rows[0]["pss_bytes"]
         self.server_bytes = sum(row["pss_bytes"] for row in servers)

@@ -18,7 +18,7 @@ from tamis.stores.opening import open_input
 from tamis.stores.scratch_files import send_file
 from tamis.stores.urls import is_bucket
 
-_STEP = 1 << 20
+_STEP = 1 << 22
 
 
 class BlockFault(TamisError):
