@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tamis.dedup.workflow import Workflow
 
 _SELECTIONS, _INDEXED, _INDEXED_TEXTS = "keys-0", "indexed-keys", "indexed-texts"
-TEXT = "text"  # the field of an index
+_TEXT = "text"  # the field of an index
 
 
 class SubstringComparison:
@@ -85,7 +85,7 @@ class SubstringComparison:
         ((stage, _),) = passes.keys
         assert isinstance(stage, WindowSelections)
         files = run_key_pass(workflow, _SELECTIONS, stage)
-        indexed = _run_over_index(workflow, _INDEXED, WindowSelections(TEXT, stage.min_bytes))
+        indexed = _run_over_index(workflow, _INDEXED, WindowSelections(_TEXT, stage.min_bytes))
         workflow.measure_scratch()
         first_steps = passes.step.first_steps if passes.step is not None else []
         workflow.solver.solve([*first_steps, GroupSelections(stage.min_bytes, indexed)], files, "decision-0")
@@ -115,7 +115,7 @@ class SubstringComparison:
             groups = state.passage_groups.read()
             if groups is not None and groups.n_indexed_candidates:
                 table = workflow.work.table("candidates-of-index")
-                indexed = _run_over_index(workflow, _INDEXED_TEXTS, CandidateContexts(table, TEXT, stage.min_bytes))
+                indexed = _run_over_index(workflow, _INDEXED_TEXTS, CandidateContexts(table, _TEXT, stage.min_bytes))
             workflow.measure_scratch()
         step = CompareWindows(decision.min_bytes, decision.keep_first, texts, indexed)
         workflow.solver.solve([step], [], "decision-texts")
@@ -126,7 +126,7 @@ def _run_over_index(workflow: Workflow, name: str, stage: ProcessingStage[Any, A
     pins = workflow.work.state.index_pins.read()
     if pins is None or not pins.pins:
         return []
-    source = ParquetReader([pin.data for pin in pins.pins], fields=[TEXT])
+    source = ParquetReader([pin.data for pin in pins.pins], fields=[_TEXT])
     stages: list[Any] = [source, stage, RecordWriter(workflow.work.pass_output(name))]
     result = workflow.runner.execute(Pipeline(f"{workflow.passes.name}: {name}", stages=stages), name)
     return workflow.solver.files_of(result)
