@@ -112,7 +112,7 @@ def check_surfaces(output: Path, said: Told) -> None:
     moments = [m for p in record.passes for m in p.memory]
     assert [m.at_s for m in moments] == sorted(m.at_s for m in moments)
     assert not moments or max(m.peak_bytes for m in moments) == record.peak_bytes
-    for page in ((run_dir / "report.html").read_text(), Watcher(run_dir).news("all", "")["fragments"]["memory"]):
+    for page in ((run_dir / "report.html").read_text(), Watcher(run_dir).news("all", "")["fragments"]["all-memory"]):
         assert bool(moments) == ("memory of all passes over time" in page)
         assert not moments or f"Peak {peak}, {record.peak_bytes / record.budget_bytes:.0%} of the budget." in page
     # tamis top

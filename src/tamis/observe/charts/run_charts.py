@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from tamis.engine.run_record import RunCounts, RunRecord
+from tamis.engine.run_record import PassRecord, RunCounts, RunRecord
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
@@ -25,14 +25,12 @@ _MAX_MARKS = 4  # limits of one score
 
 
 def memory_of(run: Snapshot, with_table: bool = False) -> str:
-    """Draw memory over time: of a run of several passes all of them, then the newest one by process."""
-    whole = _memory_of_passes(run, with_table)
+    """Draw the memory of processes over time, of a run of several passes in the newest one."""
     points = [t._replace(at=t.at - run.began_at) for t in run.totals]
-    chart = memory_chart(points, run.budget_bytes, run.began_at, run.live, "of this pass" if whole else "")
-    if whole and chart:
-        chart = f'{whole}<p class="dim">The newest pass by process:</p>{chart}'
+    of_what = "of this pass" if len(_measured_passes(run)) > 1 else ""
+    chart = memory_chart(points, run.budget_bytes, run.began_at, run.live, of_what)
     if not chart or not with_table:
-        return chart or whole
+        return chart
     rows = [
         [
             seconds_text(round(p.at, 1)),
@@ -46,9 +44,13 @@ def memory_of(run: Snapshot, with_table: bool = False) -> str:
     return chart + folded_table("memory", ["time", "in use", "peak since", "of the budget", "level"], rows, (1, 2, 3))
 
 
-def _memory_of_passes(run: Snapshot, with_table: bool) -> str:
+def _measured_passes(run: Snapshot) -> list[PassRecord]:
+    return [p for p in run.record.passes if p.memory] if run.record is not None else []
+
+
+def memory_of_passes(run: Snapshot, with_table: bool = False) -> str:
     """Draw the memory of all passes, one after another; nothing for a run of one pass."""
-    passes = [p for p in run.record.passes if p.memory] if run.record is not None else []
+    passes = _measured_passes(run)
     if len(passes) < 2:
         return ""
     chart = pass_memory_chart([(p.text, [(m.at_s, m.peak_bytes) for m in p.memory]) for p in passes], run.budget_bytes)

@@ -33,6 +33,7 @@ def fragments(run: Snapshot) -> dict[str, str]:
         "cards": _cards(run),
         "progress": _progress(run),
         "passes": passes_chart(run.record),
+        "all-memory": run_charts.memory_of_passes(run),
         "memory": run_charts.memory_of(run),
         "map": run_charts.map_of(run),
         "funnel": run_charts.funnel_of(run),

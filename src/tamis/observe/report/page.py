@@ -19,6 +19,7 @@ from tamis.observe.report.decontamination import decontamination
 from tamis.observe.report.facts import Facts
 from tamis.observe.report.passages import passages
 from tamis.observe.report.rules import rules_of_run, rules_section
+from tamis.observe.snapshot import Snapshot
 from tamis.observe.thumbnails import sheet
 from tamis.stores.run_locations import output_of_run_dir
 
@@ -88,7 +89,7 @@ def _run(facts: Facts) -> str:
         [
             _part("Passes", passes_chart(run.record)),
             _part("What held this run back", summary.held_back(facts)),
-            _part("Memory against the budget", run_charts.memory_of(run, with_table=True)),
+            _part("Memory against the budget", _memory(run)),
             _pair(
                 _part("Documents per second, by stage", run_charts.throughput_of(run, with_table=True)),
                 _part("Input per second", run_charts.speed_of(run, with_table=True)),
@@ -103,6 +104,12 @@ def _run(facts: Facts) -> str:
             _folded("Last events", events_table(run.events)),
         ]
     )
+
+
+def _memory(run: Snapshot) -> str:
+    """Return the memory of all passes, and of the newest one by process."""
+    whole, newest = run_charts.memory_of_passes(run, with_table=True), run_charts.memory_of(run, with_table=True)
+    return f'{whole}<p class="dim">The newest pass by process:</p>{newest}' if whole and newest else whole or newest
 
 
 def _settings(facts: Facts) -> str:
