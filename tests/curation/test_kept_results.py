@@ -18,6 +18,7 @@ from tests.support.optional import optional
 
 optional("torch", reason="the extra `models` is not installed")
 optional("transformers", reason="the extra `models` is not installed")
+pytestmark = pytest.mark.timeout(300)  # a busy machine takes minutes to import them
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ Hashes of the content are compared, and so are the sorted lines: a hash that ign
 
 from __future__ import annotations
 
+import functools
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +30,27 @@ PIPELINES: dict[str, Callable[[], list[Any]]] = {
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Plain and compressed files of about 700 kB; one text per record, unique."""
+    """Plain and compressed files of about 350 kB; one text per record, unique."""
     folder = tmp_path_factory.mktemp("corpus")
-    write_lines(folder / "a.jsonl", documents(3000))
-    write_lines(folder / "b.jsonl", documents(1000, 3000), end=b"\r\n")
-    (folder / "c.jsonl.gz").write_bytes(gzip.compress(b"\n".join(documents(2000, 4000)), 6, mtime=0))
+    write_lines(folder / "a.jsonl", documents(1500))
+    write_lines(folder / "b.jsonl", documents(500, 1500), end=b"\r\n")
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress(b"\n".join(documents(1000, 2000)), 6, mtime=0))
     return folder
+
+
+@pytest.fixture(scope="module")
+def reference_of(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the function that runs a pipeline in this process, once, and returns the output."""
+
+    @functools.cache
+    def reference(which: str) -> Path:
+        output = tmp_path_factory.mktemp("reference") / "out"
+        result = execute(corpus, output, PIPELINES[which](), local=False)
+        assert result.exit_code == 0
+        assert_conserved(result)
+        return output
+
+    return reference
 
 
 def _same(a: Path, b: Path) -> None:
@@ -43,35 +59,40 @@ def _same(a: Path, b: Path) -> None:
 
 
 @pytest.mark.parametrize("which", PIPELINES)
-def test_block_size_executor_and_mode(corpus: Path, tmp_path: Path, which: str) -> None:
-    stages = PIPELINES[which]
-    reference = execute(corpus, tmp_path / "ref", stages(), local=False)
-    assert reference.exit_code == 0
-    assert_conserved(reference)
+def test_block_size_executor_and_mode(
+    corpus: Path, tmp_path: Path, which: str, reference_of: Callable[[str], Path]
+) -> None:
+    stages, reference = PIPELINES[which], reference_of(which)
     n_files = set()
     for i, blocksize in enumerate(("64KiB", "1MiB")):
         for mode in ("streaming", "batch"):
             out = tmp_path / f"inline{i}{mode}"
             result = execute(corpus, out, stages(), local=False, blocksize=blocksize, settings={"mode": mode})
             assert_conserved(result)
-            _same(out, tmp_path / "ref")
+            _same(out, reference)
             n_files.add(len(result.files))
     assert len(n_files) > 1, "the block size made no difference to the partitions: nothing was tested"
     execute(corpus, tmp_path / "local", stages(), blocksize="64KiB", settings={"workers": 2, "memory": "420MB"})
-    _same(tmp_path / "local", tmp_path / "ref")
+    _same(tmp_path / "local", reference)
 
 
 @pytest.mark.parametrize(
     ("workers", "memory", "blocksize"), [(1, "420MB", None), (1, "1GB", "64KiB"), (2, "1GB", "1MiB")]
 )
-def test_workers_and_budget(corpus: Path, tmp_path: Path, workers: int, memory: str, blocksize: str | None) -> None:
+def test_workers_and_budget(
+    corpus: Path,
+    tmp_path: Path,
+    workers: int,
+    memory: str,
+    blocksize: str | None,
+    reference_of: Callable[[str], Path],
+) -> None:
     stages = PIPELINES["all"]
-    execute(corpus, tmp_path / "ref", stages(), local=False)
     result = execute(
         corpus, tmp_path / "out", stages(), blocksize=blocksize, settings={"workers": workers, "memory": memory}
     )
     assert_conserved(result)
-    _same(tmp_path / "out", tmp_path / "ref")
+    _same(tmp_path / "out", reference_of("all"))
 
 
 def test_fields(corpus: Path, tmp_path: Path) -> None:

@@ -23,6 +23,12 @@ MODELS = (
     "tests/stages/image/test_scoring.py",
     "tests/stages/video/test_clip_models.py",
     "tests/stages/video/test_captions.py",
+    "tests/curation/test_kept_results.py",
+    "tests/switch/test_classifier_tutorials.py",
+    "tests/switch/test_media_tutorials.py",
+    "tests/switch/test_more_tutorials.py",
+    "tests/switch/test_semantic_tutorials.py",
+    "tests/switch/test_text_tutorials.py",
 )
 # Files by their beginnings, in the order in which they are handed out; all others follow.
 LONG = (
