@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,7 @@ def test_failures_are_booked_where_they_happened(
 )
 def test_failures_of_a_later_segment_are_booked_there(tmp_path: Path, stage: str, booked: str) -> None:
     made = runner(tmp_path, Upper(), Upper(), Fail(), mode="batch")
-    made.job.segments[1:] = [replace(made.job.segments[1], last=3)]
+    made.job.segments[1:] = [made.job.segments[1]._replace(last=3)]
     first, _ = run(made, unit(tmp_path, DATA))
     later = Unit(
         2,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.dedup.contamination.limits import Common, Limits
 from tamis.dedup.quantiles.choice import ScoreChoice, TopLimit
@@ -44,8 +44,7 @@ class SolverStep:
         return []
 
 
-@dataclass(frozen=True)
-class RangeResults:
+class RangeResults(NamedTuple):
     """Folders with what workers found in ranges of keys: equal texts, and links by shared bands where there are any."""
 
     equal: str

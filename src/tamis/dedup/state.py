@@ -1,6 +1,6 @@
 """State of a deduplication that passes and the solver leave for each other: one schema, one reader and one writer.
 
-Every file is a dataclass with the version of the schema, written whole or not at all. A file that is damaged, or of
+Every file is one value with the version of the schema, written whole or not at all. A file that is damaged, or of
 another version, raises RunConflict. A file that is absent means that its step is not done. The paths of input files by
 number (`paths.json`, `all_paths.json`) are plain lists, because stages of later passes read them, too.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, cast
 
 from tamis.engine import wire
 from tamis.engine.schema import InputIdentity
@@ -115,36 +115,31 @@ class FirstPass:
     skipped_files: list[SkippedEntry] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class BandChoice:
+class BandChoice(NamedTuple):
     """How many bands each pass over the input makes: chosen once, so that a resumed run does not choose again."""
 
     bands_per_pass: int
 
 
-@dataclass(frozen=True)
-class SolverRoom:
+class SolverRoom(NamedTuple):
     """The memory that the files of decisions so far were cut for."""
 
     room_bytes: int
 
 
-@dataclass(frozen=True)
-class RangeRoom:
+class RangeRoom(NamedTuple):
     """The memory of a worker that key ranges were cut for; a run resumed with other workers keeps these ranges."""
 
     room_bytes: int
 
 
-@dataclass(frozen=True)
-class LinkedPass:
+class LinkedPass(NamedTuple):
     """The bands of one pass that the solver has linked."""
 
     bands: list[int]
 
 
-@dataclass(frozen=True)
-class PassageGroups:
+class PassageGroups(NamedTuple):
     """Division of a substring deduplication: parts of the key space, and the first document of each range.
 
     `n_indexed`: how many documents of an index come before the new ones; `n_indexed_candidates`: how many of the
@@ -157,8 +152,7 @@ class PassageGroups:
     n_indexed_candidates: int = 0
 
 
-@dataclass(frozen=True)
-class IndexPin:
+class IndexPin(NamedTuple):
     """An entry of an index that the run is compared with, as it was when the run began. `data`: its file."""
 
     folder: str
@@ -173,24 +167,21 @@ class IndexPins:
     pins: list[IndexPin] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ReplayCounts:
+class ReplayCounts(NamedTuple):
     """How many documents each step before a deduplication dropped, by its label, and how many are in quarantine."""
 
     dropped: dict[str, int]
     n_quarantined: int
 
 
-@dataclass(frozen=True)
-class RecordedIds:
+class RecordedIds(NamedTuple):
     """Which ids of duplicates were written: what distinguishes them from others of the same duplicates."""
 
     id_field: str | None
     column: str
 
 
-@dataclass(frozen=True)
-class DedupRecord:
+class DedupRecord(NamedTuple):
     """The record that a deduplication is done.
 
     `inputs`: where it only found duplicates, for writing their ids later.
@@ -202,8 +193,7 @@ class DedupRecord:
     ids: RecordedIds | None = None
 
 
-@dataclass(frozen=True)
-class _StoredSummary:
+class _StoredSummary(NamedTuple):
     summary: dict[str, Any]
 
 
@@ -297,12 +287,12 @@ class State:
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """Return a dataclass of a state file as JSON values, with the version of the schema."""
+    """Return the value of a state file as JSON values, with the version of the schema."""
     return {"version": VERSION, **wire.to_json(value)}
 
 
 def from_dict(kind: type[T], data: Any, path: str) -> T:
-    """Return the dataclass that `to_dict` made JSON values of; RunConflict for anything else. `path`: for messages."""
+    """Return the value that `to_dict` made JSON values of; RunConflict for anything else. `path`: for messages."""
     remedy = "start over with fresh (--fresh)"
     if not isinstance(data, dict) or data.pop("version", None) != VERSION:
         raise RunConflict(f"{path} is damaged or was written by another version of Tamis; {remedy}")

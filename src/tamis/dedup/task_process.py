@@ -15,7 +15,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tamis import files
 from tamis.backends.warm_process import Child, WarmProcess
@@ -48,8 +48,7 @@ class TaskEnvironment:
     stores: dict[str, Any] = field(default_factory=options.settings)
 
 
-@dataclass(frozen=True)
-class _TaskFile:
+class _TaskFile(NamedTuple):
     environment: TaskEnvironment
     task: dict[str, Any]
 

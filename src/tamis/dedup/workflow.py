@@ -20,7 +20,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tamis import files
@@ -450,6 +450,6 @@ class Workflow:
         changes = record.inputs.changes(identify_inputs(self.files()))
         if changes:
             raise RunConflict(f"the input changed after it was compared: {changes[0]}; start over with fresh (--fresh)")
-        self._write_record(replace(record, ids=None))  # until these are whole
+        self._write_record(record._replace(ids=None))  # until these are whole
         table.write(self.duplicates, self.input.reader(), record.inputs.paths, self.runner.execute)
-        self._write_record(replace(record, ids=table.recorded()))
+        self._write_record(record._replace(ids=table.recorded()))

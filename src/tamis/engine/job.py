@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.engine.schema import ID_FIELD, RecordedRule
 from tamis.errors import PipelineError
@@ -23,8 +23,7 @@ KEY = os.urandom(32)  # of this program: data without its signature is never unp
 _FRAMES = {"data", "to_pandas", "pandas"}
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Neighbouring stages that run in one worker: stages[first:last] of the job."""
 
     first: int

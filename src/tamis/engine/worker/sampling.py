@@ -17,7 +17,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,8 +102,7 @@ def describe_samples(plan: SamplePlan, path: str, base: str) -> list[StagedFile]
     return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
 
 
-@dataclass(frozen=True)
-class _About:
+class _About(NamedTuple):
     """Why a document was dropped; empty for others. `before`: the text as it was read, if it was changed."""
 
     outcome: SampleOutcome
