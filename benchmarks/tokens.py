@@ -1,11 +1,14 @@
 """Token ids: MB/s beside the libraries `tokenizers` and `tiktoken`, on the same text, in one run.
 
-`make bench-tokens`, or `python benchmarks/tokens.py [--quick]`; `--only large` for 10 GB.
+`make bench-tokens`, or `python benchmarks/tokens.py [--quick]`; `--only PART` for one part, `--only large` for 10 GB.
+Each part takes minutes on an idle machine; vocabularies, which take most of it, are trained once and kept in
+bench-data/vocabularies.
 
 Documents are those of data.py. Vocabularies of 32k, 128k and 200k tokens are trained on a quarter of them by the
-library, with the expressions of GPT-2, Llama 3, Qwen 2 and o200k, and as that of Llama 2. Each is encoded by the
-kernels (half of the documents), and by the library with one thread, with all, and by tiktoken (2 MB): best of three
-rounds that take turns. MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB
+library (200k: on all), with the expressions of GPT-2, Llama 3, Qwen 2 and o200k, and as that of Llama 2; each is a part
+(`--only "GPT-2"`). Each is encoded by the kernels (half of the documents), and by the library with one thread,
+with all, and by tiktoken (2 MB): best of three rounds that take turns; the first round of the kernels, with empty
+caches, is told apart. MB are of UTF-8, seconds are of the CPU (of the clock where all threads run). Ids of those 2 MB
 are compared. "cores" runs one process for each core, and the library's threads. Then `tamis tokenize` runs as users run
 it, on the documents once, ten times and (`--only large`) a hundred times over: its peak and its speed.
 """
@@ -108,6 +111,21 @@ def trained(texts: list[str], expression: str, size: int, options: dict[str, Any
     return made
 
 
+def vocabulary_of(name: str, texts: list[str], quick: bool) -> Any:
+    """Return the library's tokenizer of a kind, trained once."""
+    from tokenizers import Tokenizer
+
+    _, expression, size, options = next(kind for kind in KINDS if kind[0] == name)
+    if quick:
+        return trained(texts[:2000], expression, size, options)
+    path = data.DATA / f"vocabularies/{name}-{size}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trained(texts if size > 150_000 else texts[::4], expression, size, options).save(str(path) + ".tmp")
+        os.rename(str(path) + ".tmp", path)
+    return Tokenizer.from_file(str(path))
+
+
 def tiktoken_of(library: Any, expression: str) -> Any:
     """Return tiktoken's encoding of the same tokens, ranked by their ids: its speed, not its ids, is comparable."""
     import tiktoken
@@ -145,7 +163,7 @@ def by_tiktoken(encoding: Any, texts: list[str]) -> None:
         encoding.encode_ordinary(text)
 
 
-def compare(quick: bool) -> None:
+def compare(kind: str, quick: bool) -> None:
     texts = documents()
     columns = batches(texts[: len(texts) // 8] if quick else texts[::2])
     mb = sum(column.nbytes for column in columns) / 1e6
@@ -156,8 +174,8 @@ def compare(quick: bool) -> None:
         if size >= (SAMPLE_BYTES // 8 if quick else SAMPLE_BYTES):
             break
     some_mb = size / 1e6
-    for name, expression, vocabulary, options in KINDS:
-        library = trained(texts[:2000] if quick else texts[::4], expression, vocabulary, options)
+    for name, expression, _, _ in [one for one in KINDS if one[0] == kind]:
+        library = vocabulary_of(name, texts, quick)
         own, reason = of_json(library.to_str())
         assert not reason, reason
         parts: dict[str, tuple[float, Callable[[], Any], bool]] = {
@@ -167,17 +185,19 @@ def compare(quick: bool) -> None:
         }
         if expression:
             parts["tiktoken"] = some_mb, partial(by_tiktoken, tiktoken_of(library, expression), some), False
+        first = speeds({"kernels": parts["kernels"]}, 1)["kernels"]
         found = speeds(parts, 1 if quick else 3)
-        what = f"{name}, {library.get_vocab_size():,} tokens"
-        note("speed", f"{what}: kernels, one core", f"{found['kernels']:.0f} MB/s", found["kernels"] >= AIM_MB_S)
-        note("speed", f"{what}: tokenizers, one thread", f"{found['library']:.1f} MB/s")
-        note("speed", f"{what}: tokenizers, {os.cpu_count()} threads, clock", f"{found['library, all']:.1f} MB/s")
+        size_name = f"{library.get_vocab_size():,} tokens"
+        note(name, f"{size_name}: kernels, one core", f"{found['kernels']:.0f} MB/s", found["kernels"] >= AIM_MB_S)
+        note(name, f"{size_name}: kernels, one core, with empty caches", f"{first:.0f} MB/s")
+        note(name, f"{size_name}: tokenizers, one thread", f"{found['library']:.1f} MB/s")
+        note(name, f"{size_name}: tokenizers, {os.cpu_count()} threads, clock", f"{found['library, all']:.1f} MB/s")
         if expression:
-            note("speed", f"{what}: tiktoken, one thread", f"{found['tiktoken']:.1f} MB/s")
+            note(name, f"{size_name}: tiktoken, one thread", f"{found['tiktoken']:.1f} MB/s")
         times = found["kernels"] / found["library"]
-        note("speed", f"{what}: kernels against tokenizers, per core", f"{times:.0f} times", times >= GOAL)
+        note(name, f"{size_name}: kernels against tokenizers, per core", f"{times:.0f} times", times >= GOAL)
         n_different = different(own, library, some)
-        note("equality", f"{what}: documents with other ids, of {len(some):,}", f"{n_different}", n_different == 0)
+        note(name, f"{size_name}: documents with other ids, of {len(some):,}", f"{n_different}", n_different == 0)
         del library, own, parts
 
 
@@ -188,7 +208,7 @@ def cores(quick: bool) -> None:
     texts = documents()[:: 32 if quick else 4]
     columns = batches(texts)
     mb = sum(column.nbytes for column in columns) / 1e6
-    library = trained(texts[:1000] if quick else texts[::2], patterns.CL100K, 128_000, {"ignore_merges": True})
+    library = vocabulary_of("Llama 3", documents(), quick)
     own, _ = of_json(library.to_str())
     n_cores, context = os.cpu_count() or 1, multiprocessing.get_context("fork")
 
@@ -268,7 +288,8 @@ def large(quick: bool) -> None:
     command(quick, (100,), plain_only=True)
 
 
-PARTS: dict[str, Callable[[bool], None]] = {"speed": compare, "cores": cores, "command": command}
+PARTS: dict[str, Callable[[bool], None]] = {kind[0]: partial(compare, kind[0]) for kind in KINDS}
+PARTS |= {"cores": cores, "command": command}
 MORE = {"large": large}
 
 

@@ -243,6 +243,14 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
     assert not os.path.exists(tmp_path / "out")
 
 
+def test_a_tokenizer_that_is_not_there_is_a_mistake_of_the_option(data: Path, tmp_path: Path) -> None:
+    for arguments in (("tokenize", "--tokenizer"), ("curate", "--tokenize")):
+        done = tamis(arguments[0], data / "in", tmp_path / "out", arguments[1], "nosuch", "--memory", "900MB")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: tokenizer nosuch: expected a folder with a tokenizer.json")
+    assert not os.path.exists(tmp_path / "out")
+
+
 def test_a_tokenizer_without_an_end(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tok"
     folder.mkdir()

@@ -32,19 +32,21 @@ def write_corpus(folder: Path) -> None:
         (folder / f"in/{k}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def start(folder: Path, out: Path, settings: tuple[str, str, str]) -> subprocess.Popen[bytes]:
+def start(folder: Path, out: Path, kind: str, settings: tuple[str, str, str]) -> subprocess.Popen[bytes]:
     memory, workers, blocksize = settings
     options = [
         "--tokenizer",
         str(folder / "tok"),
         "--format",
-        "npy",
+        kind,
         "--sequence-length",
         "512",
         "--packing",
         "best-fit",
     ]
-    options += ["--shuffle", "5", "--split", "train=90,validation=10", "--shard-size", "100kB"]
+    options += ["--shuffle", "5", "--shard-size", "100kB"]
+    if kind != "mds":
+        options += ["--split", "train=90,validation=10"]
     options += ["--memory", memory, "--workers", workers, "--blocksize", blocksize, "--quiet"]
     command = [sys.executable, "-m", "tamis.cli.start", "tokenize", str(folder / "in"), str(out), *options]
     with open(folder / "log", "ab") as log:
@@ -52,16 +54,17 @@ def start(folder: Path, out: Path, settings: tuple[str, str, str]) -> subprocess
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in out.glob("*-of-*")}
+    return {p.name: p.read_bytes() for p in [*out.glob("*-of-*"), *out.glob("index.json")]}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_at_any_moment_the_same_bytes_come_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["megatron", "npy", "mds", "parquet"])
+def test_killed_at_any_moment_the_same_bytes_come_out(tmp_path: Path, kind: str) -> None:
     small_tokenizers.save(tmp_path / "tok")
     write_corpus(tmp_path)
     began = time.monotonic()
-    assert start(tmp_path, tmp_path / "whole", SETTINGS[1]).wait() == 0
+    assert start(tmp_path, tmp_path / "whole", kind, SETTINGS[1]).wait() == 0
     took_s = time.monotonic() - began
     whole = contents(tmp_path / "whole")
     assert len(whole) > 6
@@ -69,7 +72,7 @@ def test_killed_at_any_moment_the_same_bytes_come_out(tmp_path: Path) -> None:
     while n_killed < N_KILLS:
         out, n_outputs = tmp_path / f"out-{n_outputs}", n_outputs + 1
         while True:
-            run = start(tmp_path, out, chance.choice(SETTINGS))
+            run = start(tmp_path, out, kind, chance.choice(SETTINGS))
             try:
                 code = run.wait(timeout=chance.uniform(0.1, 1.2 * took_s) if n_killed < N_KILLS else None)
             except subprocess.TimeoutExpired:

@@ -173,7 +173,13 @@ def token_values(
     end_token: str | None,
     compression: str | None,
 ) -> dict[str, SettingValue]:
-    """Return the options of an output of token ids as a recipe has them, in `write: tokens:`."""
+    """Return the options of an output of token ids as a recipe has them, in `write: tokens:`.
+
+    Raises UsageError where there is no tokenizer, so that it is reported as one of the option.
+    """
+    from tamis.stages.text.tokens.tokenizer import tokenizer_path
+
+    tokenizer_path(tokenizer)
     values: dict[str, SettingValue] = {
         "tokenizer": os.path.abspath(os.path.expanduser(tokenizer)),
         "format": format_,
