@@ -110,6 +110,8 @@ def test_shuffled_sequences_do_not_depend_on_how_the_input_is_cut(data: Path, tm
     again = tokenize(data, tmp_path / "b", *options, "--blocksize", "5kB", "--workers", "2")
     names = sorted(p.name for p in (tmp_path / "a").glob("*-of-*"))
     assert len([name for name in names if name.startswith("train") and name.endswith(".npy")]) > 2
+    sizes = sum((tmp_path / "a" / name).stat().st_size for name in names)
+    assert (about["n_files"], about["written_bytes"]) == (len(names), sizes)
     assert names == sorted(p.name for p in (tmp_path / "b").glob("*-of-*"))
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

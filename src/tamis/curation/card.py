@@ -116,7 +116,7 @@ def make_card(
         lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in provenance.sources[:_MAX_VALUES])]
     lines += ["", "## Rules", "", *_rules(ledger, rules)]
     lines += [f"{remark}.\n" for remark in remarks]
-    lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
+    lines += ["## Lengths", "", *_lengths(ledger, metrics, sum(split.bytes for split in splits)), ""]
     lines += [*_values("Languages", languages), *_values("Licences", licences)]
     if not licences:
         lines += ["## Licences", "", "No document names a licence (fields `license`, `licence`, `license_type`).", ""]
@@ -258,7 +258,7 @@ def _rule_rows(ledger: Any, rules: Sequence[RecordedRule]) -> tuple[list[str], l
     return active + [f"| {_plain(stage)} | {_plain(reason)} | | {n:,} |" for (stage, reason), n in others.items()], idle
 
 
-def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
+def _lengths(ledger: Any, metrics: Mapping[str, float], n_bytes: int) -> list[str]:
     histogram = ledger.lengths.get("out")
     bins = [b for b in histogram.bins() if b[0] is not None] if histogram is not None else []
     n = sum(b[2] for b in bins)
@@ -275,7 +275,7 @@ def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
     chars = int(metrics.get(CHARS, 0))
     mean = f" {chars:,} characters of text, {chars // n:,} per document." if chars else ""
     return [
-        f"{n:,} documents, {format_size(ledger.written_bytes)} as written.{mean}",
+        f"{n:,} documents, {format_size(n_bytes)} as written.{mean}",
         "",
         f"Records are so long: {', '.join(quantiles)}.",
     ]

@@ -29,6 +29,8 @@ class CurationFacts(TypedDict, total=False):
     n_tokens: int  # of an output of token ids, without padding
     n_sequences: int
     n_padding: int
+    n_files: int  # of an output that was put together after the last pass, without the card
+    written_bytes: int  # likewise
 
 
 class CurationSizes(TypedDict):

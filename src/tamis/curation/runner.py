@@ -22,7 +22,7 @@ from tamis.curation.card import Describe
 from tamis.curation.expected import CurationExpectation, RunTotals
 from tamis.curation.group import Group
 from tamis.curation.mixing import Draw, SourceMix
-from tamis.curation.output import drop_card, finish_output, forget_output, stored_bytes, tidy_output
+from tamis.curation.output import CARD, drop_card, finish_output, forget_output, stored_bytes, tidy_output
 from tamis.curation.planner import DecisionGroup
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationFacts, CurationResult
@@ -153,6 +153,9 @@ class CurationRun:
         facts = self._facts(written, mark.peak_bytes, time.monotonic() - started_s)
         if self.curation.writing.tokens is not None:
             facts |= self._token_facts(written, output_files.numbers)
+        output_bytes = stored_bytes(self.output.home, written, output_files)
+        if output_files.replaced:
+            facts |= {"n_files": sum(name != CARD for name in output_files.files), "written_bytes": output_bytes}
         record = CurationRecord(
             identity,
             {name: dict(summary) for name, summary in summaries.items()},
@@ -175,7 +178,7 @@ class CurationRun:
                     mark.peak_bytes,
                     scratch_bytes,
                     written.ledger.read_bytes,
-                    stored_bytes(self.output.home, written, output_files),
+                    output_bytes,
                     written.ledger.records.n,
                 )
             )

@@ -288,6 +288,9 @@ class _SaveFirst:
             self.show(state)
 
 
+_OF_THE_OUTPUT = ("n_tokens", "n_sequences", "n_padding", "n_files", "written_bytes")
+
+
 def described(result: CurationResult) -> CurationSummary:
     """Return a result as plain values: those of the last pass, which cover all steps, and those of the curation."""
     from tamis.cli.jobs.summary import as_dict, drops_of_run
@@ -303,7 +306,7 @@ def described(result: CurationResult) -> CurationSummary:
     if result.run is None:
         return cast("CurationSummary", {"exit_code": 0, "message": "", **result.about, **whole})
     about: Any = as_dict(result.run)
-    about |= {name: n for name, n in result.about.items() if name in ("n_tokens", "n_sequences", "n_padding")}
+    about |= {name: n for name, n in result.about.items() if name in _OF_THE_OUTPUT}
     about |= whole
     if result.record is not None:
         about |= result.record.cost()
