@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,25 @@ def spans_in(source: Path, target: Path) -> Spans:
 def kept(target: Path) -> list[str]:
     """Return the texts that a run wrote, in the order of the input."""
     return [str(record["text"]) for record in read(target)]
+
+
+@dataclass(frozen=True)
+class Made:
+    """An index of 60 documents, as an earlier run kept them; `expected`: what goes of 60 others."""
+
+    index: Path
+    kept: list[str]
+    new: list[str]
+    expected: Spans
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder, texts = tmp_path_factory.mktemp("made"), documents(120, 4)
+    run(write(folder / "in", texts[:60]), folder / "out", index_path=folder / "index")
+    earlier = kept(folder / "out")
+    expected = removed_spans(as_compared([*earlier, *texts[60:]]), 24)[len(earlier) :]
+    return Made(folder / "index", earlier, texts[60:], expected)
 
 
 # -- the same as a joint run ------------------------------------------------------------------------------------------
@@ -96,18 +116,17 @@ def test_normalized_texts(tmp_path: Path) -> None:
     assert spans_in(source, tmp_path / "o2") == expected
 
 
-def test_workers_budgets_and_little_room_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_budgets_and_little_room_change_nothing(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tamis.dedup import solver_launcher
 
-    texts, index = documents(600, 5), tmp_path / "index"
-    run(write(tmp_path / "old", texts[:300]), tmp_path / "o1", index_path=index)
-    source = write(tmp_path / "new", texts[300:], 3)
-    wanted = removed_spans(as_compared([*kept(tmp_path / "o1"), *texts[300:]]), 24)[-300:]
-    run(source, tmp_path / "two", LocalExecutor(), "1GB", against=index, input_blocksize="25KB")
-    assert spans_in(source, tmp_path / "two") == wanted
-    monkeypatch.setattr(solver_launcher, "solver_room", lambda *_: 20_000)
-    run(source, tmp_path / "small", against=index)
-    assert spans_in(source, tmp_path / "small") == wanted
+    source = write(tmp_path / "new", made.new, 3)
+    run(source, tmp_path / "two", LocalExecutor(), "1GB", against=made.index, input_blocksize="4KB")
+    assert spans_in(source, tmp_path / "two") == made.expected
+    monkeypatch.setattr(solver_launcher, "solver_room", lambda *_: 6_000)
+    run(source, tmp_path / "small", against=made.index)
+    assert spans_in(source, tmp_path / "small") == made.expected
 
 
 # -- contents of an index ---------------------------------------------------------------------------------------------
@@ -156,29 +175,15 @@ def test_a_removed_source_is_no_longer_met(tmp_path: Path) -> None:
     assert spans_in(source, tmp_path / "o2") == [[], [(0, len(texts[1]))]]
 
 
-def test_a_run_done_anew_replaces_its_entry_and_is_not_compared_with_itself(tmp_path: Path) -> None:
-    texts, index = documents(60, 3), tmp_path / "index"
-    run(write(tmp_path / "a", texts[:30]), tmp_path / "o1", index_path=index)
-    source = write(tmp_path / "b", texts[30:])
-    run(source, tmp_path / "o2", against=index, append=True)
-    first = kept(tmp_path / "o2")
-    shutil.rmtree(tmp_path / "o2")
-    shutil.rmtree(run_dir_path(tmp_path / "o2"), ignore_errors=True)
-    run(source, tmp_path / "o2", against=index, append=True)
-    assert kept(tmp_path / "o2") == first
-    assert len(read_index(str(index)).entries) == 2
-
-
 # -- messages ---------------------------------------------------------------------------------------------------------
-def test_texts_that_are_compared_otherwise_are_refused(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", documents(10))
-    run(source, tmp_path / "out", index_path=tmp_path / "index")
+def test_texts_that_are_compared_otherwise_are_refused(tmp_path: Path, made: Made) -> None:
+    source = write(tmp_path / "in", made.new)
     with pytest.raises(UsageError, match="min_bytes=24, this run has 30; they must be the same: change it, or make"):
-        run(source, tmp_path / "o2", against=tmp_path / "index", min_bytes=30)
+        run(source, tmp_path / "o2", against=made.index, min_bytes=30)
     with pytest.raises(UsageError, match="made with normalize_text='none', this run has 'case'"):
-        run(source, tmp_path / "o3", against=tmp_path / "index", normalize_text="case")
+        run(source, tmp_path / "o3", against=made.index, normalize_text="case")
     with pytest.raises(UsageError, match="is an index of substrings deduplication, this is exact"):
-        RemoveExactDuplicates(str(tmp_path / "o4"), str(source), against=str(tmp_path / "index")).run(
+        RemoveExactDuplicates(str(tmp_path / "o4"), str(source), against=str(made.index)).run(
             InProcessExecutor(), memory="512MB"
         )
 
@@ -193,9 +198,9 @@ def test_mistakes(tmp_path: Path) -> None:
             SubstringDeduplicationWorkflow(str(tmp_path / "out"), str(tmp_path), **parameters)
 
 
-def test_a_damaged_index_ends_the_run(tmp_path: Path) -> None:
-    index, source = tmp_path / "index", write(tmp_path / "new", documents(20, 1))
-    run(write(tmp_path / "in", documents(20)), tmp_path / "out", index_path=index)
+def test_a_damaged_index_ends_the_run(tmp_path: Path, made: Made) -> None:
+    index, source = tmp_path / "index", write(tmp_path / "new", made.new)
+    shutil.copytree(made.index, index)
     (path,) = index.glob("entry-*/texts.parquet")
     table, about = pq.read_table(path), json.loads((index / "index.json").read_text())
     path.write_bytes(path.read_bytes()[:-40])
@@ -249,31 +254,28 @@ def test_the_command_why_and_the_report(tmp_path: Path) -> None:
     assert plan.exit_code == 0, plan.output
 
 
-def test_a_recipe(tmp_path: Path) -> None:
-    texts = documents(60, 8)
-    run(write(tmp_path / "old", texts[:30]), tmp_path / "o1", index_path=tmp_path / "index")
-    source = write(tmp_path / "new", texts[30:])
-    recipe = tmp_path / "recipe.yaml"
+def test_a_recipe(tmp_path: Path, made: Made) -> None:
+    source, recipe = write(tmp_path / "new", made.new), tmp_path / "recipe.yaml"
     recipe.write_text(
         "workflow:\n"
         "  - _target_: tamis.stages.deduplication.substrings.workflow.SubstringDeduplicationWorkflow\n"
         f"    output_path: {tmp_path}/o2\n    input_path: {source}\n    min_bytes: 24\n    max_source_loss: 1\n"
-        f"    against: {tmp_path}/index\n"
+        f"    against: {made.index}\n"
     )
     done = CliRunner().invoke(app, ["run", str(recipe), "--quiet", "--memory", "512MB"])
     assert done.exit_code == 0, done.output
-    earlier = kept(tmp_path / "o1")
-    assert spans_in(source, tmp_path / "o2") == removed_spans(as_compared([*earlier, *texts[30:]]), 24)[len(earlier) :]
+    assert spans_in(source, tmp_path / "o2") == made.expected
 
 
 # -- interruptions ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("stop", ["indexed-keys", "indexed-texts", "kept"])
-def test_a_run_resumes_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str) -> None:
+@pytest.mark.parametrize("stop", ["indexed-texts", "kept"])
+def test_a_run_resumes_where_it_was_stopped(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
     from tamis.dedup.pass_runner import PassRunner
 
-    texts, index = documents(120, 4), tmp_path / "index"
-    run(write(tmp_path / "old", texts[:60]), tmp_path / "o1", index_path=index)
-    source = write(tmp_path / "new", texts[60:])
+    index, source = tmp_path / "index", write(tmp_path / "new", made.new)
+    shutil.copytree(made.index, index)
     execute = PassRunner.execute
 
     def stopping(self: Any, pipeline: Any, label: str, **more: Any) -> Any:
@@ -287,7 +289,6 @@ def test_a_run_resumes_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "o2", InProcessExecutor(), against=index, append=True)
     run(source, tmp_path / "o2", InProcessExecutor(), against=index, append=True)
-    earlier = kept(tmp_path / "o1")
-    expected = removed_spans(as_compared([*earlier, *texts[60:]]), 24)[len(earlier) :]
-    assert spans_in(source, tmp_path / "o2") == expected
-    assert [entry.n_documents for entry in read_index(str(index)).entries] == [len(earlier), len(kept(tmp_path / "o2"))]
+    assert spans_in(source, tmp_path / "o2") == made.expected
+    entries = [entry.n_documents for entry in read_index(str(index)).entries]
+    assert entries == [len(made.kept), len(kept(tmp_path / "o2"))]

@@ -337,7 +337,7 @@ def test_a_recipe_names_it_and_what_cannot_be_scratch_is_refused(data: str, buck
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["semantic", "ids", "join", "index"])
+@pytest.mark.parametrize("kind", ["semantic", "ids", "join", "index", "index of texts"])
 def test_other_workflows(kind: str, tmp_path: Path, bucket: str, s3: Any) -> None:
     """Vectors, tables of ids, segments of documents, an index."""
     import pyarrow as pa
@@ -346,11 +346,14 @@ def test_other_workflows(kind: str, tmp_path: Path, bucket: str, s3: Any) -> Non
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
     from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
     from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+    from tamis.dedup.substrings.workflow import SubstringDeduplicationWorkflow
 
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(2)
     near = rng.normal(size=(40, 16)).repeat(3, axis=0) + rng.normal(size=(120, 16)) * 0.01
     rows = [{"id": f"d{i // 3}", "segment_id": i % 3, "text": f"text {i % 50}", "n": i} for i in range(120)]
+    if kind == "index of texts":
+        rows = [{"text": f"{i} {'a passage of all, ' * (1 + i % 3)}{i}", "n": i} for i in range(120)]
     if kind == "semantic":
         vectors = pa.array(near.astype(np.float32).tolist(), pa.list_(pa.float32()))
         table = pa.table({"id": [str(i) for i in range(120)], "embeddings": vectors})
@@ -377,6 +380,13 @@ def test_other_workflows(kind: str, tmp_path: Path, bucket: str, s3: Any) -> Non
             return made.remove(here, memory="512MB", **settings)
         if kind == "join":
             return DocumentJoinWorkflow(source, output).run(here, memory="512MB", **settings)
+        if kind == "index of texts":
+            how: Any = {"min_bytes": 16, "max_source_loss": 1}
+            index = str(tmp_path / f"{name}-index")
+            first = SubstringDeduplicationWorkflow(f"{output}-first", source, index_path=index, **how)
+            first.run(here, memory="512MB", **settings)
+            second = SubstringDeduplicationWorkflow(output, source, against=index, append=True, **how)
+            return second.run(here, memory="512MB", **settings)
         made = RemoveExactDuplicates(output, source, index_path=str(tmp_path / f"{name}-index"), max_source_loss=1)
         return made.run(here, memory="512MB", **settings)
 
@@ -384,6 +394,9 @@ def test_other_workflows(kind: str, tmp_path: Path, bucket: str, s3: Any) -> Non
     assert content(tmp_path / "there") == content(tmp_path / "here")
     assert (other.n_documents, other.n_duplicates) == (one.n_documents, one.n_duplicates)
     assert keys(s3, bucket) == []
-    if kind == "index":
-        sizes = [next((tmp_path / f"{n}-index").glob("*/records.arrow")).read_bytes() for n in ("here", "there")]
-        assert sizes[0] == sizes[1]
+    if kind.startswith("index"):
+        entries = [sorted((tmp_path / f"{n}-index").glob("entry-*/*.*")) for n in ("here", "there")]
+        assert {path.name for path in entries[0]} & {"records.arrow", "texts.parquet"}
+        contents = [sorted(path.read_bytes() for path in paths if path.suffix != ".json") for paths in entries]
+        assert contents[0] == contents[1]
+        assert other.n_duplicates > 0
