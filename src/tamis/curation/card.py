@@ -112,8 +112,7 @@ def make_card(
     lines += _files(splits, tokens)
     if tokens is not None:
         lines += ["", "## Tokens", "", *_tokens(ledger, tokens)]
-    if provenance.sources:
-        lines += ["", "## Sources", "", *(f"- `{_code(path)}`" for path in provenance.sources[:_MAX_VALUES])]
+    lines += _sources(provenance)
     lines += ["", "## Rules", "", *_rules(ledger, rules)]
     lines += [f"{remark}.\n" for remark in remarks]
     lines += ["## Lengths", "", *_lengths(ledger, metrics, sum(split.bytes for split in splits)), ""]
@@ -123,6 +122,12 @@ def make_card(
     if provenance.command:
         lines += ["## Make it again", "", "```sh", _code(provenance.command), "```", ""]
     return "\n".join(lines)
+
+
+def _sources(provenance: Provenance) -> list[str]:
+    if not provenance.sources:
+        return []
+    return ["", "## Sources", "", *(f"- `{_code(path)}`" for path in provenance.sources[:_MAX_VALUES])]
 
 
 def _introduction(ledger: Any, metrics: Mapping[str, float], provenance: Provenance) -> str:

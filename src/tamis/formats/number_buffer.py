@@ -91,9 +91,7 @@ def _joined(chunks: list[Any]) -> Any:
     """Return lists whose numbers follow each other in memory as one array; None for others."""
     chunks = [chunk for chunk in chunks if len(chunk)]
     buffers = [chunk.values.buffers()[1] for chunk in chunks]
-    if any(chunk.null_count or chunk.offset or chunk.values.offset or chunk.values.null_count for chunk in chunks):
-        return None
-    if not buffers or any(before.address + before.size != after.address for before, after in pairwise(buffers)):
+    if not all(map(_is_plain, chunks)) or not _follow_each_other(buffers):
         return None
     kind = chunks[0].type
     ends = np.cumsum([0, *(buffer.size // (kind.value_type.bit_width // 8) for buffer in buffers)])
@@ -102,6 +100,15 @@ def _joined(chunks: list[Any]) -> Any:
     offsets = [chunk.offsets.to_numpy() + end for chunk, end in zip(chunks, ends.tolist(), strict=False)]
     whole = pa.foreign_buffer(buffers[0].address, sum(buffer.size for buffer in buffers), base=buffers[0])
     return _lists(kind, np.concatenate([offsets[0], *(each[1:] for each in offsets[1:])]), whole)
+
+
+def _is_plain(chunk: Any) -> bool:
+    """Return whether lists have no null, and begin where their buffers do."""
+    return not (chunk.null_count or chunk.offset or chunk.values.offset or chunk.values.null_count)
+
+
+def _follow_each_other(buffers: list[Any]) -> bool:
+    return bool(buffers) and all(a.address + a.size == b.address for a, b in pairwise(buffers))
 
 
 def _lists(kind: pa.DataType, offsets: Any, numbers: pa.Buffer) -> Any:

@@ -74,8 +74,7 @@ def show_plan(
         where = replace(where, cores=min(where.cores, int(settings["workers"])))
     if dataset is not None:
         sizes = _imagined_sizes(sizes, dataset)
-    is_own = memory is not None or where.is_this_machine
-    budget_bytes = find_budget(memory, os.environ).bytes if is_own else where.budget_bytes
+    budget_bytes = _budget_bytes(memory, where)
     is_real = where.is_this_machine and dataset is None
     smallest = smallest_of_curation(curation, may_run_trials and is_real)
     fits = budget_bytes >= smallest.n_bytes
@@ -87,7 +86,10 @@ def show_plan(
     each, remarks = (" on each node", [_ON_NODES]) if where.nodes > 1 else ("", [])
     lines = _input_lines(sizes, tokens, is_imagined=dataset is not None)
     lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
-    lines += _range_lines(ranges, experience, each) if fits else []
+    if fits:
+        lines += _range_lines(ranges, experience, each)
+    else:
+        remarks.append(too_small_line(smallest.n_bytes))
     lines += [line for mix in mixes.values() for line in mix.lines()]
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
@@ -107,10 +109,15 @@ def show_plan(
         **{name: mix.to_dict() for name, mix in mixes.items()},
     }
     cost_texts = [_cost_text(cost, where) for cost in costs]
-    remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
+
+
+def _budget_bytes(memory: Any, where: PlannedMachine) -> int:
+    """Return the budget: the one given, or else that of the machine planned for."""
+    is_own = memory is not None or where.is_this_machine
+    return find_budget(memory, os.environ).bytes if is_own else where.budget_bytes
 
 
 def _mixes(curation: Curation, settings: Mapping[str, Any], may_load_models: bool) -> dict[str, PlannedMix]:

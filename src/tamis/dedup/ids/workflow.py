@@ -90,15 +90,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         self.input_fields = check_fields(_WHO, self.input_fields or columns)
         self.output_fields = check_fields(_WHO, self.output_fields)
         check_filetype(_WHO, "output_filetype", self.output_filetype)
-        if self.id_generator_storage_options:
-            raise UsageError(
-                f"{_WHO}: id_generator_storage_options are for remote paths, which this version does not read"
-            )
-        if self.id_generator_path is not None:
-            self.id_generator_path = absolute(self.id_generator_path, "id_generator_path")
-            IdGenerator.from_disk(self.id_generator_path)
-        elif self.drop_id_field and self.id_field is None:
-            raise UsageError(f"{_WHO}: drop_id_field: without id_field there is no field to drop")
+        self._check_id_generator()
         if self.output_mode not in _MODES:
             raise UsageError(
                 f"{_WHO}: output_mode must be 'ignore' or 'append' (go on where an earlier call stopped), 'error' or "
@@ -116,6 +108,17 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             )
         elif self.input_path is not None:
             self._writer()
+
+    def _check_id_generator(self) -> None:
+        if self.id_generator_storage_options:
+            raise UsageError(
+                f"{_WHO}: id_generator_storage_options are for remote paths, which this version does not read"
+            )
+        if self.id_generator_path is not None:
+            self.id_generator_path = absolute(self.id_generator_path, "id_generator_path")
+            IdGenerator.from_disk(self.id_generator_path)
+        elif self.drop_id_field and self.id_field is None:
+            raise UsageError(f"{_WHO}: drop_id_field: without id_field there is no field to drop")
 
     @property
     def own_field(self) -> str | None:
