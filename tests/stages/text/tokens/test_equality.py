@@ -115,6 +115,7 @@ def unreachable(library: Any) -> Any:
 def test_large_vocabularies_give_the_librarys_ids_for_every_kind_of_text(kind: str) -> None:
     texts = corpus()
     some = [text[:200] for text in texts] if kind == "gemma" else texts[::4]  # texts are its words
+    some = texts if kind == "o200k" else some  # a quarter does not have as many tokens
     library = train(kind, [*some, *TEXTS], SIZES[kind])
     rows = []
     for what, tokenizer in (("", library), ("unreachable tokens: ", unreachable(library))):
