@@ -262,7 +262,7 @@ def test_a_recipe(tmp_path: Path, made: Made) -> None:
         f"    output_path: {tmp_path}/o2\n    input_path: {source}\n    min_bytes: 24\n    max_source_loss: 1\n"
         f"    against: {made.index}\n"
     )
-    done = CliRunner().invoke(app, ["run", str(recipe), "--quiet", "--memory", "512MB"])
+    done = CliRunner().invoke(app, ["run", str(recipe), "--quiet", "--memory", "8GB"])
     assert done.exit_code == 0, done.output
     assert spans_in(source, tmp_path / "o2") == made.expected
 

@@ -40,7 +40,9 @@ def run_feed(
     blocks: list[Piece] = []
     place = WorkerConfig(folder, folder, max_record_bytes)
     names, base = os.path.join(place.scratch, "f1.1"), os.path.join(folder, "staged")
-    report = feed(unit, names, place, base, lambda news: blocks.append(news.piece), lambda: 0)
+    report = feed(
+        unit, names, place, base, lambda news: blocks.append(news.piece), lambda: 0, ReadOptions(max_record_bytes, 0)
+    )
     return blocks, report
 
 

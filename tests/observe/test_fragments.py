@@ -32,7 +32,7 @@ def words(html: str) -> str:
 
 def test_a_live_run(tmp_path: Path) -> None:
     found = made(make_run(tmp_path, seconds=60, n_gpus=2))
-    assert [k for k, v in found.items() if not v] == ["passes", "nodes", "lengths"]
+    assert [k for k, v in found.items() if not v] == ["passes", "all-memory", "nodes", "lengths"]
     assert words(found["head"]) == "web corpus, Englishrunning1 min"
     assert "throughput language: 41,000 documents/s" in words(found["notices"])
     assert re.fullmatch("62.0% of 48 GB, 3[678] s left", words(found["progress"]))
@@ -44,7 +44,15 @@ def test_a_live_run(tmp_path: Path) -> None:
 
 def test_a_finished_run(tmp_path: Path) -> None:
     found = made(make_run(tmp_path, seconds=60, finished=True, ended_at=1_700_000_000.0))
-    assert [k for k, v in found.items() if not v] == ["notices", "progress", "passes", "gpus", "nodes", "dropped"]
+    assert [k for k, v in found.items() if not v] == [
+        "notices",
+        "progress",
+        "passes",
+        "all-memory",
+        "gpus",
+        "nodes",
+        "dropped",
+    ]
     assert "words per document610,000 · 6.8%" in words(found["funnel"])
 
 
@@ -105,13 +113,13 @@ def test_only_what_changed_is_sent(tmp_path: Path) -> None:
     folder = make_run(tmp_path, seconds=20)
     watcher = Watcher(folder)
     first = watcher.news("all", "", 0.0)
-    assert len(first["fragments"]) == 23
+    assert len(first["fragments"]) == 24
     assert watcher.news("all", first["version"], 100.0)["fragments"] == {}
     (folder / "settings.json").write_text('{"settings": []}')
     assert watcher.news("all", first["version"], 100.1)["fragments"] == {}  # too soon to look again
     second = watcher.news("all", first["version"], 200.0)
     assert second["fragments"] == {"settings": ""}
-    assert len(watcher.news("all", "0.0", 201.0)["fragments"]) == 23
-    assert len(watcher.news("all", "nonsense." + "9" * 50, 201.0)["fragments"]) == 23
+    assert len(watcher.news("all", "0.0", 201.0)["fragments"]) == 24
+    assert len(watcher.news("all", "nonsense." + "9" * 50, 201.0)["fragments"]) == 24
     assert watcher.news("60", "", 300.0)["fragments"]["memory"] != ""
     assert watcher.news("../../etc", "", 300.0)["fragments"].keys() == first["fragments"].keys()

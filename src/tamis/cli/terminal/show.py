@@ -76,7 +76,7 @@ def fold_line(line: str, width: int) -> list[str]:
     """Fold a line; where it begins with a label and a gap, what follows stays to the right of both.
 
     >>> fold_line("time     about 4.2 s (1.0 s to 5.0 s)", 30)
-    ['time     about 4.2 s (1.0 s', '         to 5.0 s)']
+    ['time     about 4.2 s (1.0 s to', '         5.0 s)']
     >>> fold_line("one two", 4)
     ['one', 'two']
     """

@@ -16,6 +16,7 @@ Memory: 40 kB whatever the length of the text. Time: linear.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -301,9 +302,8 @@ class Scanner:
     def __post_init__(self) -> None:
         if not 1 <= self.words <= MAX_WORDS or not 0 <= self.short_words <= self.words:
             raise ValueError(f"Scanner: windows of {self.words} and {self.short_words} words; at most {MAX_WORDS}")
-        powers = np.array([pow(int(BASE), k, 1 << 64) for k in range(RING)], np.uint64)
         known = np.empty(0, np.uint64) if self.filter is None else self.filter
-        self._tables = (self.folding.ascii(), *self.folding, powers, known)
+        self._tables = (self.folding.ascii(), *self.folding, _powers(), known)
 
     def scan(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], totals: Any) -> Any:
         """Yield Windows of the rows data[starts[i]:ends[i]), some thousand at a time, in order.
@@ -322,6 +322,12 @@ class Scanner:
             )
             if n:
                 yield Windows(hashes[:n].copy(), fields[: n * N_FIELDS].reshape(-1, N_FIELDS).copy())
+
+
+@functools.cache
+def _powers() -> NDArray[np.uint64]:
+    """Return the powers of the base of the hashes of windows, modulo 2^64."""
+    return np.array([pow(int(BASE), k, 1 << 64) for k in range(RING)], np.uint64)
 
 
 def new_filter(n_ngrams: int) -> NDArray[np.uint64]:

@@ -13,8 +13,9 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +25,12 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LEVELS = 4000
 
 
-class Digits(NamedTuple):
-    """An integer of more digits than Python converts (4300), represented by its text."""
+@dataclass(frozen=True)
+class Digits:
+    """An integer of more digits than Python converts (4300), represented by its text.
+
+    No tuple: those are lists of JSON.
+    """
 
     text: str
 
