@@ -35,6 +35,7 @@ REASONS = {
     "FilePartitioningStage": "as in NeMo Curator, where users rely on the subclass",
     "Origin": "a protocol that widens another",
     "Summary": "a typed dict that another widens",
+    "TableBlock": "every table of rows is one; records that were kept also have the hashes they had",
     "Records": "solvers take records with or without those of an index",
     "WorkflowRunResult": "as in NeMo Curator, where users rely on the subclass",
 }

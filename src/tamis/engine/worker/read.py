@@ -446,11 +446,8 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         tables.append(_TableRows(piece.file, numbers, decoded.table, offsets))
         if limits.keep_without:
             _, start, end, _ = contents.covered[-1]
+            lacking = _without_values(decoded.table, limits.keep_without)
             sizes = row_bytes(decoded.table)
-            index = decoded.table.schema.get_field_index(limits.keep_without)
-            lacking = decoded.table.remove_column(index).add_column(
-                index, limits.keep_without, pa.nulls(len(decoded.table), pa.large_string())
-            )
             kept_range = KeptRange(start, end, lacking, numbers, offsets, sizes, decoded.bad, decoded.skipped)
             contents.kept.append((piece, kept_range))
     if tables:
@@ -460,6 +457,12 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         positions = np.concatenate([part.positions for _, part in kept]).tolist()
     if len(pieces) == 1 and len(positions) > 1:
         contents.cut = positions[len(positions) // 2]
+
+
+def _without_values(table: pa.Table, name: str) -> pa.Table:
+    """Return a table whose field of this name is null in all rows."""
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, name, pa.nulls(len(table), pa.large_string()))
 
 
 def kept_spans(piece: Piece, limits: ReadOptions) -> Sequence[KeptSpan]:
@@ -645,17 +648,7 @@ def _add_batch(
 
 def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, describe: bool) -> list[_TableRows]:
     if piece.kind is PieceKind.ROW_BLOCK:
-        check_file(piece.path, piece.check)
-        with stores.open_arrow(piece.path) as source:
-            table = pa.ipc.open_file(source).read_all()
-        contents.covered.append((piece.file, piece.start, piece.end, False))
-        if limits.columns is not None:
-            table = table.select([c for c in limits.columns if c in table.column_names])
-        return [
-            _good_rows(
-                table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, limits, contents
-            )
-        ]
+        return [_rows_of_block(piece, limits, contents)]
     format_ = table_format(piece.path)
     info = _described(format_, piece.path, limits.columns)
     is_whole = piece.end == TO_END
@@ -681,6 +674,18 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
             at = min(fault.next_row, end)
     contents.covered.append((piece.file, piece.start, end, is_whole))
     return tables
+
+
+def _rows_of_block(piece: Piece, limits: ReadOptions, contents: Contents) -> _TableRows:
+    """Read the rows of a piece from a block that a feeder wrote."""
+    check_file(piece.path, piece.check)
+    with stores.open_arrow(piece.path) as source:
+        table = pa.ipc.open_file(source).read_all()
+    contents.covered.append((piece.file, piece.start, piece.end, False))
+    if limits.columns is not None:
+        table = table.select([c for c in limits.columns if c in table.column_names])
+    rows = table.slice(piece.start - piece.base, piece.end - piece.start)
+    return _good_rows(rows, piece, piece.start, limits, contents)
 
 
 def _described(format_: Any, path: str, columns: Sequence[str] | None) -> TableInfo:

@@ -107,9 +107,7 @@ def memory_chart(
     stack = layers(points)
     body, keys = _stacked(frame, points, stack)
     if any(number(p.peak_bytes) > number(p.used_bytes) for p in points) and len(points) > 1:
-        peaks = [(p.at, max(number(p.used_bytes), number(p.peak_bytes))) for p in points]
-        body += f'<path class="peak" d="{frame.line(peaks)}"/>'
-        keys.append(Key("peak", "highest in between", format_size(peaks[-1][1])))
+        body += _peaks(frame, points, keys)
     if left_s is not None:
         used = number(points[-1].used_bytes)
         then = used + (budget - used) * shown_s / left_s
@@ -128,6 +126,13 @@ def memory_chart(
     )
     label = f"memory over time: {format_size(points[-1].used_bytes)} of {format_size(budget)} in use"
     return figure(frame.draw(label, body, format_size, marks, _bands(frame, budget)), keys, note)
+
+
+def _peaks(frame: Frame, points: Sequence[Total], keys: list[Key]) -> str:
+    """Return the line of the peaks between two samples, and add its key."""
+    peaks = [(p.at, max(number(p.used_bytes), number(p.peak_bytes))) for p in points]
+    keys.append(Key("peak", "highest in between", format_size(peaks[-1][1])))
+    return f'<path class="peak" d="{frame.line(peaks)}"/>'
 
 
 def _limit(frame: Frame, budget: float) -> tuple[str, str]:

@@ -6,10 +6,10 @@ before it, and those of runs without such a stage, are estimated by bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tamis.engine.ledger import DROPPED_TOKENS
+from tamis.engine.ledger import DROPPED_TOKENS, StageBook
 from tamis.observe.report.facts import Facts
 
 BYTES_PER_TOKEN = 4  # of text in English, by the tokenizers of most models
@@ -37,18 +37,23 @@ def token_flow(facts: Facts) -> TokenFlow:
     n_tokens = int(books[at].metrics["tokens"])
     n_bytes = read_bytes - sum(n for (stage, _), n in sizes.items() if stage in earlier)
     bytes_per_token = max(n_bytes / n_tokens, 1e-3)
-    counted = {
-        (book.name, key.removeprefix(DROPPED_TOKENS)): int(n)
-        for book in books[at:]
-        for key, n in book.metrics.items()
-        if key.startswith(DROPPED_TOKENS)
-    }
+    counted = _counted(books[at:])
     dropped = {rule: counted.get(rule, _about(n / bytes_per_token)) for rule, n in sizes.items()}
     later = sum(n for (stage, _), n in dropped.items() if stage not in earlier)
     note = f"Counted by {books[at].name}."
     if any(rule not in counted and n for rule, n in sizes.items()):
         note += f" Of documents that it did not count, an estimate: a token for each {bytes_per_token:.2g} bytes."
     return TokenFlow(dropped, max(n_tokens - later, 0), note)
+
+
+def _counted(books: Sequence[StageBook]) -> dict[tuple[str, str], int]:
+    """Return the tokens that stages counted of the documents they dropped, by stage and rule."""
+    return {
+        (book.name, key.removeprefix(DROPPED_TOKENS)): int(n)
+        for book in books
+        for key, n in book.metrics.items()
+        if key.startswith(DROPPED_TOKENS)
+    }
 
 
 def _about(n: float) -> int:
