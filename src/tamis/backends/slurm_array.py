@@ -279,7 +279,7 @@ class SlurmArrayRetryPlan:
 
 @dataclass(frozen=True)
 class SlurmArrayRetrySubmission:
-    """One array to submit: a shard's index is the job's plus `shard_index_offset`."""
+    """An array to submit. The shard of a job is the index of the job plus `shard_index_offset`."""
 
     array_indices: tuple[int, ...]
     shard_index_offset: int

@@ -1,4 +1,4 @@
-"""What each pass of a curation costs at most, by the shipped table: bytes read and written, memory, seconds."""
+"""Upper bounds of the costs of each pass of a curation, by the shipped table: bytes, memory, seconds."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _stored_bytes(curation: Curation, sizes: CurationSizes) -> float:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """What a curation took. `read_bytes`: decoded, of the input; `output_bytes`: of files, as they are stored."""
+    """Measured costs of a curation. `read_bytes`: of the decoded input; `output_bytes`: of files as they are stored."""
 
     seconds: float
     peak_bytes: int

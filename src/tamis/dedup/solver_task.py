@@ -22,9 +22,9 @@ from tamis.memory.gpu import count_gpus
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a process of the solver does while a pass over the input runs: `function(gpu_bytes)` of `module:function`.
+    """Work that a process of the solver begins while a pass over the input still runs.
 
-    `host_bytes`: what it takes of the budget meanwhile.
+    `function`: "module:function", called with the bytes of GPU memory; `host_bytes`: its share of the budget meanwhile.
     """
 
     function: str

@@ -279,9 +279,11 @@ class RunRecorder:
     """Writes the record of one run while a session works. A context manager: its block is the session.
 
     `mark`: of the memory of the session; `began_s`: when the session began (time.monotonic()); `resumes`: whether a
-    record that is there already is of the same run; `keeps_memory`: whether passes get their memory over time, for
-    which nobody else may ask the mark for its recent peak. The file is written when a pass begins or ends and once a
-    second by a thread, whole or not at all; a disk that is full or hangs never disturbs the run.
+    record that is there already is of the same run; `keeps_memory`: whether the memory of each pass is recorded over
+    time, which consumes the recent peaks of the mark: no other reader may take them.
+
+    The file is written when a pass begins or ends and once a second by a thread, whole or not at all; a disk that is
+    full or hangs never disturbs the run.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The rows of a run's series as plain data: what observe/series.py gives and pages, tables and metrics show.
 
-Nobody changes a point, nor the empty dictionary that a field has by default.
+Points are read-only, as is the empty dictionary that is the default of a field: all points share it.
 """
 
 from __future__ import annotations

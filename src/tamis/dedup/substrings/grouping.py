@@ -84,7 +84,7 @@ class StepFolders:
 
     @property
     def wanted_of_index(self) -> str:
-        """The same of candidates in an index."""
+        """A table of places: the candidates in an index whose texts are needed."""
         return self.path("candidates-of-index")
 
 

@@ -95,7 +95,10 @@ def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
 
 @dataclass(frozen=True, order=True)
 class _Frequent:
-    """How often a passage occurs, how long it is at most, and where another copy of it is (minus these: the first)."""
+    """The occurrences of a passage, its greatest length and one of its copies.
+
+    The place of the copy is stored negated, so that the greatest of several is the one whose copy comes first.
+    """
 
     count: int = 0
     n_bytes: int = 0
