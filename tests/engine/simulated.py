@@ -13,7 +13,7 @@ from tamis.engine import messages
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.messages import (
     ORDERS,
-    Covered,
+    CoveredRange,
     Done,
     Failure,
     FailureKind,
@@ -83,7 +83,7 @@ class Simulation:
         for covered in world.covered:
             done.add(*covered)
         cursor = Cursor(files, [f.kind for f in world.files], done)
-        predictors = [Predictor(config.max_block_bytes) for _ in range(world.n_segments)]
+        predictors = [Predictor(config.max_partition_bytes) for _ in range(world.n_segments)]
         self.world, self.config, self.rng, self.faults, self.fired = world, config, rng, faults, fired
         self.supervisor = Supervisor(config, cursor, predictors)
         self.now = 0.0
@@ -434,7 +434,7 @@ class Simulation:
         return actions
 
     # -- what a worker does with a unit -------------------------------------------------------------------------------
-    def read(self, unit: Unit) -> tuple[list[Record], list[Covered], StreamTooLarge | RowsTooLarge | None]:
+    def read(self, unit: Unit) -> tuple[list[Record], list[CoveredRange], StreamTooLarge | RowsTooLarge | None]:
         if unit.segment > 0:
             assert unit.handover in self.scratch, f"{unit.handover} is used after it was discarded"
             return self.scratch[unit.handover][unit.handover_rows[0] : unit.handover_rows[1]], [], None
@@ -446,12 +446,12 @@ class Simulation:
             assert piece.kind is not PieceKind.STREAM or (piece.start == 0 and whole), (
                 "a stream cannot be entered in the middle"
             )
-            if piece.kind is PieceKind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
+            if piece.kind is PieceKind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.max_bytes:
                 return [], [], StreamTooLarge(piece.file, decoded, max(1, decoded // 4))
             if (
                 piece.kind is PieceKind.ROWS
                 and whole
-                and (unit.describe or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1))
+                and (unit.describe or (decoded > 2 * unit.max_bytes and len(file.sizes) > 1))
             ):
                 return [], [], RowsTooLarge(piece.file, file.groups, file.end)
             if piece.kind in (PieceKind.BLOCK, PieceKind.ROW_BLOCK):
@@ -524,7 +524,7 @@ class Simulation:
                 )
             while left:
                 took = [left.pop(0)]
-                while left and sum(file.sizes[i] for i in [*took, left[0]]) <= unit.block_bytes:
+                while left and sum(file.sizes[i] for i in [*took, left[0]]) <= unit.max_bytes:
                     took.append(left.pop(0))
                 start = file.starts[took[0]]
                 at = start + (len(took) if file.kind is PieceKind.ROWS else sum(file.sizes[i] for i in took))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tamis.engine.messages import (
     Block,
-    Covered,
+    CoveredRange,
     Done,
     Failure,
     Read,
@@ -79,7 +79,7 @@ def measured(s: Supervisor, used_bytes: int, per_worker: dict[int, int], now_s: 
     return s.handle(MemoryMeasured(used_bytes, per_worker, node), now_s)
 
 
-def committed(s: Supervisor, partition: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
+def committed(s: Supervisor, partition: int, covered: list[CoveredRange], n_bytes: int, now_s: float) -> list[Action]:
     return s.handle(Committed(partition, covered, n_bytes), now_s)
 
 

@@ -40,7 +40,7 @@ def supervisor(
 ) -> Supervisor:
     files = FileList()
     files.append("in0", size, 0)
-    config = Config(200 * MB, 100 * MB, 20 * MB, slots, [None], max_block_bytes=block, timeout_s=1000.0)
+    config = Config(200 * MB, 100 * MB, 20 * MB, slots, [None], max_partition_bytes=block, timeout_s=1000.0)
     return Supervisor(config, Cursor(files, [PieceKind.BYTES]), [Predictor(block)], 0, orders)
 
 
@@ -92,7 +92,7 @@ def test_shrink_halves_partitions_until_they_are_small_enough() -> None:
         model.observe(int(model.next_size(80 * MB)), 100, 1000)
     for _ in range(6):
         note = only(supervise.alert(s, "shrink", 0.0), Note)
-        sizes.append(s.arbiter.block_size(0, 80 * MB, may_grow=True))
+        sizes.append(s.arbiter.unit_size(0, 80 * MB, may_grow=True))
     assert sizes == [8 * MB, 4 * MB, 2 * MB, MIN_SHRUNK_BYTES, MIN_SHRUNK_BYTES, MIN_SHRUNK_BYTES]
     assert note.text == "partitions are at most 1.05 MB from now on"
 
@@ -100,7 +100,7 @@ def test_shrink_halves_partitions_until_they_are_small_enough() -> None:
 def test_shrink_never_makes_partitions_larger() -> None:
     s = supervisor(block=200_000)
     supervise.alert(s, "shrink", 0.0)
-    assert s.arbiter.block_size(0, 80 * MB, may_grow=True) == 200_000
+    assert s.arbiter.unit_size(0, 80 * MB, may_grow=True) == 200_000
 
 
 def test_a_busy_worker_is_replaced_after_its_unit_and_no_work_is_lost() -> None:

@@ -28,9 +28,9 @@ def shown(work: WorkItem | None) -> list[tuple[int, int, int]] | None:
     return None if work is None else [(p.file, p.start, p.end) for p in work.pieces]
 
 
-def everything(made: Cursor, block_bytes: int) -> list[list[tuple[int, int, int]]]:
+def everything(made: Cursor, max_bytes: int) -> list[list[tuple[int, int, int]]]:
     found = []
-    while (work := made.next(block_bytes)) is not None:
+    while (work := made.next(max_bytes)) is not None:
         found.append([(p.file, p.start, p.end) for p in work.pieces])
     assert made.exhausted
     return found

@@ -27,7 +27,7 @@ def test_the_loop_rests_while_nothing_happens(monkeypatch: pytest.MonkeyPatch, i
     def steps(n: int) -> set[float]:
         waits.clear()
         for _ in range(n):
-            loop.step()
+            loop.run_once()
         return set(waits)
 
     monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -41,7 +41,7 @@ def test_the_loop_rests_while_nothing_happens(monkeypatch: pytest.MonkeyPatch, i
     steps(20)
     assert steps(3) == {TICK_S if is_remote else RESTING_TICK_S}
     node.used_bytes += 1_000_000
-    loop.step()
+    loop.run_once()
     assert steps(20) == {TICK_S}
 
 

@@ -36,7 +36,7 @@ def run_feed(
 ) -> tuple[list[Piece], Done]:
     """Return the blocks handed out and the report; blocks are stored next to `path`."""
     folder = os.path.dirname(path)
-    unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
+    unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, max_bytes=block_bytes)
     blocks: list[Piece] = []
     place = WorkerConfig(folder, folder, max_record_bytes)
     names, base = os.path.join(place.scratch, "f1.1"), os.path.join(folder, "staged")

@@ -29,7 +29,7 @@ def unit(
     cut: int = -1,
     mode: Mode = Mode.RUN,
 ) -> Unit:
-    made = Unit(1, [Piece(0, kind, "in", start, end)], mode=mode, block_bytes=1 << 20)
+    made = Unit(1, [Piece(0, kind, "in", start, end)], mode=mode, max_bytes=1 << 20)
     made.n_records, made.cut = n_records, cut
     return made
 
@@ -166,7 +166,7 @@ def test_a_stream_that_fails_is_fed_and_never_quarantined_whole(kinds: list[str]
 @pytest.mark.parametrize("kinds", [["memory"], ["crash", "crash"]])
 def test_a_parquet_file_of_unknown_rows_is_described_first(kinds: list[str]) -> None:
     found, made = after(unit(PieceKind.ROWS, end=TO_END), *kinds)
-    assert (found[-1], made.describe, made.block_bytes) == ("describe", True, 1 << 18)
+    assert (found[-1], made.describe, made.max_bytes) == ("describe", True, 1 << 18)
     assert decisions(unit(PieceKind.ROWS, end=TO_END, n_records=7, cut=3), *kinds)[-1] == "split"
 
 

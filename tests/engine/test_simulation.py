@@ -80,7 +80,7 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
         n_slots=n,
         fixed_workers=fixed,
         mode=rng.choice(["streaming", "streaming", "batch"]),
-        max_block_bytes=rng.choice([1 << 20, 4 << 20, 32 << 20]),
+        max_partition_bytes=rng.choice([1 << 20, 4 << 20, 32 << 20]),
         queue_bytes=rng.choice([1 * MB, 8 * MB, 256 * MB]),
         patient_queue_bytes=rng.choice([0, 64 * MB]),
         timeout_s=TIMEOUT_S,
@@ -254,7 +254,7 @@ def make_fixed(seed: int) -> tuple[random.Random, World, Config]:
             usable=0.88,
             has_setup=[world.setup_bytes > 0],
             timeout_s=TIMEOUT_S,
-            max_block_bytes=1 << 20,
+            max_partition_bytes=1 << 20,
         ),
     )
 

@@ -52,7 +52,9 @@ def supervisor(
     listed = FileList()
     for i, (_, size) in enumerate(files):
         listed.append(f"in{i}", size, 0)
-    config = Config(2 * pool, pool, 20 * MB, slots, [None] * segments, max_block_bytes=1 * MB, timeout_s=100.0, **more)
+    config = Config(
+        2 * pool, pool, 20 * MB, slots, [None] * segments, max_partition_bytes=1 * MB, timeout_s=100.0, **more
+    )
     return Supervisor(config, Cursor(listed, [k for k, _ in files]), [Predictor(1 * MB) for _ in range(segments)])
 
 
@@ -551,7 +553,7 @@ def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Superv
     """With memory for units as large as there are."""
     files = FileList()
     files.append("in0", n_bytes, 0)
-    config = Config(4000 * MB, 2000 * MB, 20 * MB, slots, [None], max_block_bytes=32 * MB, **more)
+    config = Config(4000 * MB, 2000 * MB, 20 * MB, slots, [None], max_partition_bytes=32 * MB, **more)
     return Supervisor(config, Cursor(files, [PieceKind.BYTES]), [predictor])
 
 
@@ -566,7 +568,7 @@ def units_of(
     files = FileList()
     files.append("in0", n_bytes, 0)
     n = len(s_per_mb)
-    config = Config(8000 * MB, 4000 * MB, 20 * MB, slots, [None] * n, max_block_bytes=32 * MB, **more)
+    config = Config(8000 * MB, 4000 * MB, 20 * MB, slots, [None] * n, max_partition_bytes=32 * MB, **more)
     s = Supervisor(config, Cursor(files, [PieceKind.BYTES]), [Predictor(32 * MB) for _ in range(n)])
     busy: list[Any] = []
     found, set_up, now_s, actions = [], set(), 0.0, supervise.tick(s, 0.0)

@@ -26,17 +26,17 @@ def test_a_unit_survives_the_trip_through_json() -> None:
         segment=1,
         mode=Mode.QUARANTINE,
         partition=3,
-        step=2,
+        sampling_step=2,
         alone=True,
     )
-    sent.reason, sent.stage, sent.block_bytes, sent.handover, sent.handover_rows = "why", "stage", 99, "h.arrow", (3, 8)
+    sent.reason, sent.stage, sent.max_bytes, sent.handover, sent.handover_rows = "why", "stage", 99, "h.arrow", (3, 8)
     sent.describe = True
     message = decode(encode(Assign(sent, 41)), ORDERS)
     got = message.unit
     assert message.fence == 41
     assert got.pieces == sent.pieces
-    assert (got.id, got.segment, got.mode, got.step, got.alone) == (7, 1, Mode.QUARANTINE, 2, True)
-    assert (got.reason, got.stage, got.block_bytes, got.handover, got.handover_rows) == (
+    assert (got.id, got.segment, got.mode, got.sampling_step, got.alone) == (7, 1, Mode.QUARANTINE, 2, True)
+    assert (got.reason, got.stage, got.max_bytes, got.handover, got.handover_rows) == (
         "why",
         "stage",
         99,

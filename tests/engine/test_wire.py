@@ -30,7 +30,7 @@ from tamis.engine.messages import (
     Vitals,
     about,
 )
-from tamis.engine.schema import FileKind
+from tamis.engine.schema import CoveredRange, FileKind
 from tamis.engine.units import Mode, Piece, PieceKind, Unit
 from tamis.engine.wire import Garbled, decode, encode
 
@@ -61,7 +61,7 @@ SAID = [
         3,
         100,
         50,
-        [(0, 0, 100, False)],
+        [CoveredRange(0, 0, 100, False)],
         [FILE, StagedFile("x", FileKind.LISTED)],
         books(),
         Handover("h", 2, 3, "c"),

@@ -23,7 +23,7 @@ from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 def test_a_reader_is_a_partitioning_and_a_reading_stage() -> None:
     source, reading = JsonlReader("in/", blocksize="1MB", fields=["text"]).decompose()
     assert isinstance(source, FilePartitioningStage)
-    assert (source.is_source_stage, source.block_bytes, source.resources.cpus, source.num_workers()) == (
+    assert (source.is_source_stage, source.partition_bytes, source.resources.cpus, source.num_workers()) == (
         True,
         1_000_000,
         0.5,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.samples import SampleLimits
-from tamis.engine.schema import CommittedFile, Covered, FileKind
+from tamis.engine.schema import CommittedFile, CoveredRange, FileKind
 from tamis.engine.units import Piece, Unit
 from tamis.engine.wire import kinds
 
@@ -242,7 +242,7 @@ class Done(AboutUnit, Cost):
     n_records: int = 0
     decoded_bytes: int = 0
     largest_record: int = 0
-    covered: list[Covered] = field(default_factory=list)
+    covered: list[CoveredRange] = field(default_factory=list)
     files: list[StagedFile] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     handover: Handover | None = None  # what the next segment gets

@@ -28,8 +28,15 @@ from tamis.formats.input_files.skipped import SkippedEntry
 VERSION = 1
 ID_FIELD = "id"  # by which verdicts name a document
 _T = TypeVar("_T")
-Covered = tuple[int, int, int, bool]
-"""A range of an input file that is done: number of the file, start, end, and whether the file ends there."""
+
+
+class CoveredRange(NamedTuple):
+    """A range of an input file that is done."""
+
+    file: int
+    start: int
+    end: int
+    at_end: bool  # the file ends there
 
 
 def read_fields(kind: type[_T], data: Mapping[str, Any], problems: list[str] | None = None, name: str = "") -> _T:
@@ -328,8 +335,8 @@ class CommitRecord(NamedTuple):
     The input that it covers, its files, and its books (as `Ledger.to_dict` returns them).
     """
 
-    step: int
-    covered: list[Covered]
+    sampling_step: int
+    covered: list[CoveredRange]
     files: list[CommittedFile]
     books: dict[str, Any]
 
@@ -338,7 +345,7 @@ class CommitRecord(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         files = [f.to_dict() for f in self.files]
-        return {"t": "commit", "step": self.step, "cover": self.covered, "files": files, "ledger": self.books}
+        return {"t": "commit", "step": self.sampling_step, "cover": self.covered, "files": files, "ledger": self.books}
 
 
 class ReplaceRecord(NamedTuple):
@@ -359,10 +366,10 @@ class ReplaceRecord(NamedTuple):
 class RetractRecord(NamedTuple):
     """A sampling step does not count any more (log of a bucket only)."""
 
-    step: int
+    sampling_step: int
 
     def to_dict(self) -> dict[str, Any]:
-        return {"t": "retract", "step": self.step}
+        return {"t": "retract", "step": self.sampling_step}
 
 
 class WriterRecord(NamedTuple):
@@ -382,7 +389,9 @@ def log_record(data: Mapping[str, Any]) -> LogRecord:
     """Build a record of the commit log from JSON values; raise LookupError, TypeError or ValueError if it is none."""
     match data["t"]:
         case "commit":
-            covered = [(int(f), int(start), int(end), bool(at_end)) for f, start, end, at_end in data["cover"]]
+            covered = [
+                CoveredRange(int(f), int(start), int(end), bool(at_end)) for f, start, end, at_end in data["cover"]
+            ]
             return CommitRecord(
                 int(data["step"]), covered, [CommittedFile.from_dict(f) for f in data["files"]], data["ledger"]
             )

@@ -117,13 +117,13 @@ class Unit:
     segment: int = 0
     mode: Mode = Mode.RUN
     partition: int = -1  # the unit of segment 0 that it comes from: all units of a partition are committed together
-    step: int = 0  # which sampling step
+    sampling_step: int = 0
     alone: bool = False
     n_failures: int = 0
     last_error: str = ""
     reason: str = ""  # for Mode.QUARANTINE
     stage: str = ""  # for Mode.QUARANTINE: where it failed
-    block_bytes: int = 0  # largest decoded size: a unit that turns out larger reports that instead of running
+    max_bytes: int = 0  # decoded (a feed: of each block); a unit that turns out larger reports that instead of running
     handover: str = ""  # scratch file with the batch, for segments after the first
     handover_check: str = ""  # its checksum
     handover_rows: tuple[int, int] = (0, TO_END)
@@ -166,7 +166,7 @@ class Unit:
     @property
     def size_bytes(self) -> int:
         """Decoded bytes, as far as anybody knows."""
-        return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.block_bytes
+        return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.max_bytes
 
 
 class Half(NamedTuple):

@@ -63,7 +63,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
             self.file_extensions = suffixes()
 
     @property
-    def block_bytes(self) -> int | None:
+    def partition_bytes(self) -> int | None:
         return None if self.blocksize is None else parse_size(self.blocksize)
 
     @property
@@ -92,7 +92,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         sizes = list(zip(files.paths, files.sizes, strict=True))
         if self.files_per_partition is None:
             self._warn_of_large(sizes)
-        groups = group_files(sizes, self.files_per_partition, self.block_bytes)
+        groups = group_files(sizes, self.files_per_partition, self.partition_bytes)
         tasks, dataset = [], task.dataset_name or infer_dataset_name(files.paths[:1]) or "dataset"
         for i, group in enumerate(groups):
             metadata = {"partition_index": i, "total_partitions": len(groups), "source_files": group}
@@ -101,11 +101,11 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
     def _warn_of_large(self, files: Sequence[tuple[str, int]]) -> None:
         """Warn of groups of whole files that are too large; a run would split them."""
-        limit = self.block_bytes or LARGE_FILE_BYTES
+        limit = self.partition_bytes or LARGE_FILE_BYTES
         large = [(path, size) for path, size in files if size > limit]
         if large:
             path, size = max(large, key=lambda file: file[1])
-            than = f"blocksize ({format_size(limit)})" if self.block_bytes else format_size(limit)
+            than = f"blocksize ({format_size(limit)})" if self.partition_bytes else format_size(limit)
             warnings.warn(
                 f"{self.name}: {len(large)} of {len(files)} files are larger than {than}, such as {path!r} "
                 f"({format_size(size)}); each is a group of its own. A pipeline with a reader splits them",
@@ -114,15 +114,15 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
 
 def group_files(
-    files: Sequence[tuple[str, int]], files_per_partition: int | None = None, block_bytes: int | None = None
+    files: Sequence[tuple[str, int]], files_per_partition: int | None = None, partition_bytes: int | None = None
 ) -> list[list[str]]:
     """Group consecutive files (path, bytes) by number or by size, or each alone.
 
     >>> files = [("a", 1), ("b", 1), ("c", 5)]
-    >>> group_files(files, files_per_partition=2), group_files(files, block_bytes=3), group_files(files)
+    >>> group_files(files, files_per_partition=2), group_files(files, partition_bytes=3), group_files(files)
     ([['a', 'b'], ['c']], [['a', 'b'], ['c']], [['a'], ['b'], ['c']])
     """
-    if block_bytes is None:
+    if partition_bytes is None:
         n = files_per_partition or 1
         return [[path for path, _ in files[i : i + n]] for i in range(0, len(files), n)]
     groups: list[list[str]] = []
@@ -130,7 +130,7 @@ def group_files(
     for path, n_bytes in files:
         if not groups or n_bytes > room:
             groups.append([])
-            room = block_bytes
+            room = partition_bytes
         groups[-1].append(path)
         room -= n_bytes
     return groups

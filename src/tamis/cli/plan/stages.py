@@ -31,7 +31,7 @@ from tamis.engine.job import Job, make_job
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.engine.run.budget.shares import budget_to_name, share_pool
 from tamis.engine.run.identity import describe_job
-from tamis.engine.run.inputs import DEFAULT_BLOCK_BYTES, files_of, kinds_of, largest_whole_file
+from tamis.engine.run.inputs import DEFAULT_PARTITION_BYTES, files_of, kinds_of, largest_whole_file
 from tamis.engine.run.settings import output_settings
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table
@@ -167,7 +167,7 @@ def make_plan(
 
     experience = Experience(profile_key(stages))
     files = FileList() if dataset is not None else files_of(source, output, settings.get("scratch"))
-    block = _block_bytes(settings.get("blocksize"), source, files, job)
+    block = _max_partition_bytes(settings.get("blocksize"), source, files, job)
     models, from_profile = models_of(experience.profile, len(job.segments), block)
     tried: Probe | None = None
     if _needs_probe(may_probe, dataset, experience.past):
@@ -267,11 +267,11 @@ def _needs_probe(may_probe: bool | None, dataset: Dataset | None, past: Sequence
     return may_probe if may_probe is not None else not past
 
 
-def _block_bytes(size: str | int | None, source: FilePartitioningStage, files: FileList, job: Job) -> int:
+def _max_partition_bytes(size: str | int | None, source: FilePartitioningStage, files: FileList, job: Job) -> int:
     """Return the largest decoded size of a partition."""
     if chosen := size or source.blocksize:
         return parse_size(chosen)
-    return largest_whole_file(files.sizes, kinds_of(files, job)) if source.files_apart else DEFAULT_BLOCK_BYTES
+    return largest_whole_file(files.sizes, kinds_of(files, job)) if source.files_apart else DEFAULT_PARTITION_BYTES
 
 
 def _seconds_on(where: PlannedMachine, cpu_seconds: float, gpu_seconds: float) -> float:

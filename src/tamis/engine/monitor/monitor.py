@@ -124,7 +124,7 @@ class Monitor:
         self._progress_s = time.monotonic()
         if len(supervisor.queue.cursor.files):
             kinds = self._run.kinds
-            n_cells = expected_partitions(self._run.sizes, kinds, supervisor.config.max_block_bytes)
+            n_cells = expected_partitions(self._run.sizes, kinds, supervisor.config.max_partition_bytes)
             is_plain = [kind is PieceKind.BYTES for kind in kinds]
             self._cells = Cells(self._run.sizes, is_plain.__getitem__, supervisor.queue.cursor.done, n_cells)
             self._db.clear("cells")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from tamis.engine.schema import CoveredRange
 from tamis.engine.supervisor.coverage import Coverage, Intervals
 from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit
 
@@ -36,7 +37,7 @@ class CellRow(NamedTuple):
     split: int
 
 
-def expected_partitions(sizes: Sequence[int], kinds: Sequence[PieceKind], block_bytes: int) -> int:
+def expected_partitions(sizes: Sequence[int], kinds: Sequence[PieceKind], partition_bytes: int) -> int:
     """Return the number of cells: one for each partition that is expected, at most MAX_CELLS.
 
     >>> expected_partitions([100, 30], [PieceKind.BYTES, PieceKind.STREAM], 40)
@@ -45,7 +46,7 @@ def expected_partitions(sizes: Sequence[int], kinds: Sequence[PieceKind], block_
     n = 0
     for size, kind in zip(sizes, kinds, strict=True):
         decoded = size if kind is PieceKind.BYTES else size * _EXPANSION
-        n += max(1, -(-decoded // max(block_bytes, 1)))
+        n += max(1, -(-decoded // max(partition_bytes, 1)))
         if n >= MAX_CELLS:
             return MAX_CELLS
     return max(n, 1)
@@ -96,17 +97,13 @@ class Cells:
                 self._add(self._starts[file], self._starts[file + 1], 0.0)
                 continue
             for start, end in part.ranges.pairs():
-                self.commit([(file, start, end, end == part.size)])
+                self.commit([CoveredRange(file, start, end, end == part.size)])
             if file in self._open:
                 self._open[file].size = part.size
 
     # -- what happens -------------------------------------------------------------------------------------------------
-    def commit(self, covered: Iterable[tuple[int, int, int, bool]], bad_share: float = 0.0) -> None:
-        """Mark ranges as committed.
-
-        `covered`: (file, start, end, whether the file ends there). `bad_share`: the share of them (by documents) that
-        went to quarantine.
-        """
+    def commit(self, covered: Iterable[CoveredRange], bad_share: float = 0.0) -> None:
+        """Mark ranges as committed. `bad_share`: the share of them (by documents) that went to quarantine."""
         for file, start, end, at_end in covered:
             if not 0 <= file < len(self._starts) - 1:
                 continue

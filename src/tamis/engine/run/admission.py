@@ -7,7 +7,7 @@ from typing import Any
 
 from tamis.engine.run.budget.gpus import share_gpus
 from tamis.engine.run.budget.shares import USABLE, BudgetShares, share_budget
-from tamis.engine.run.inputs import DEFAULT_BLOCK_BYTES
+from tamis.engine.run.inputs import DEFAULT_PARTITION_BYTES
 from tamis.engine.run.planning import ExecutionContext
 from tamis.engine.run.settings import SettingsLog
 from tamis.engine.schema import EventKind
@@ -19,7 +19,7 @@ from tamis.memory.budget import Budget
 from tamis.memory.machine import filesystem, free_bytes
 from tamis.sizes import format_size, parse_size
 
-_UNBOUNDED_BLOCK_BYTES = 1 << 40  # where the user chose how many files form a partition
+_UNBOUNDED_PARTITION_BYTES = 1 << 40  # where the user chose how many files form a partition
 _PATIENT_QUEUES = 16
 
 
@@ -36,7 +36,9 @@ class Admission:
     def config(self, budget: Budget, shares: BudgetShares, is_remote: bool) -> Config:
         """Return the resources and limits of the supervisor."""
         job, inputs, settings = self._context.job, self._context.inputs, self._context.settings
-        block = _UNBOUNDED_BLOCK_BYTES if inputs.files_per_partition else inputs.block_bytes or DEFAULT_BLOCK_BYTES
+        partition_bytes = inputs.partition_bytes or DEFAULT_PARTITION_BYTES
+        if inputs.files_per_partition:
+            partition_bytes = _UNBOUNDED_PARTITION_BYTES
         gpus = share_gpus(job, settings, self._context.record, is_remote)
         queue_bytes = parse_size(settings.queue)
         return Config(
@@ -51,9 +53,9 @@ class Admission:
             gpu_bytes=gpus.limit_bytes,
             gpu_overflow=settings.gpu_overflow,
             mode=settings.mode,
-            max_block_bytes=block,
+            max_partition_bytes=partition_bytes,
             whole_file_bytes=inputs.whole_file_bytes,
-            bounded_in_time=not inputs.block_bytes and not inputs.files_per_partition,
+            bounded_in_time=not inputs.partition_bytes and not inputs.files_per_partition,
             queue_bytes=queue_bytes,
             patient_queue_bytes=_patient_queue(queue_bytes, self._context.dir.scratch),
             timeout_s=settings.timeout,

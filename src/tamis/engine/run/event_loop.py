@@ -87,7 +87,7 @@ class EventLoop:
     def _finish(self, on_tick: Callable[[], None]) -> None:
         self.act(self.supervisor.handle(Tick(), time.monotonic()))
         while not self.supervisor.finished:
-            self.step()
+            self.run_once()
             on_tick()
 
     def _dismiss(self) -> None:
@@ -122,10 +122,10 @@ class EventLoop:
         self.act(self.supervisor.handle(StopRequested(reason), time.monotonic()))
         deadline = time.monotonic() + STOP_S
         while not self.supervisor.finished and time.monotonic() < deadline:
-            self.step()
+            self.run_once()
         self._discarder.close()
 
-    def step(self) -> None:
+    def run_once(self) -> None:
         """Pass events, then commits, then memory, then time to the supervisor; its actions are carried out at once."""
         rests = not self.workers.is_remote and time.monotonic() - self._active_at > _REST_AFTER_S
         events = self.workers.poll(RESTING_TICK_S if rests else TICK_S)

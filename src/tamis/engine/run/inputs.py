@@ -23,7 +23,7 @@ from tamis.stores.opening import state_of
 from tamis.stores.urls import is_remote
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
-DEFAULT_BLOCK_BYTES = 32 << 20
+DEFAULT_PARTITION_BYTES = 32 << 20
 _EXPANSION = 4  # decoded bytes of a compressed file, by those on disk
 
 
@@ -31,7 +31,7 @@ _EXPANSION = 4  # decoded bytes of a compressed file, by those on disk
 class Inputs:
     files: FileList
     kinds: list[PieceKind]
-    block_bytes: int | None = None
+    partition_bytes: int | None = None
     files_per_partition: int | None = None
     files_apart: int = 0
     """How many files form a unit if each is a partition of its own as far as it fits; 0: sizes decide alone."""
@@ -45,7 +45,7 @@ class Inputs:
 def largest_whole_file(sizes: Sequence[int], kinds: Sequence[PieceKind]) -> int:
     """Return the decoded bytes of a file up to which files of these sizes are partitions of their own."""
     decoded = (n if kind is PieceKind.BYTES else n * _EXPANSION for n, kind in zip(sizes, kinds, strict=True))
-    return min(LARGE_FILE_BYTES, max(DEFAULT_BLOCK_BYTES, *decoded, 0))
+    return min(LARGE_FILE_BYTES, max(DEFAULT_PARTITION_BYTES, *decoded, 0))
 
 
 def find_inputs(
@@ -61,12 +61,12 @@ def find_inputs(
     `output`: the folder that the run writes to, which is no input even inside the input folder.
     `scratch`: the folder of its temporary files, if another one; UsageError if that is inside the input.
     """
-    block = parse_size(blocksize, "blocksize") if blocksize is not None else None
+    partition_bytes = parse_size(blocksize, "blocksize") if blocksize is not None else None
     source = job.partitioning
     if initial_tasks is not None and source is not None:
         raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
     if source is not None:
-        return _from_source(job, source, files_of(source, output, scratch), block)
+        return _from_source(job, source, files_of(source, output, scratch), partition_bytes)
     if initial_tasks is None:
         if job.reader is not None:
             raise PipelineError(
@@ -75,17 +75,17 @@ def find_inputs(
             )
         initial_tasks = [EmptyTask()]
     if job.stages and job.stages[0].traits.lists_work and all(type(task) is EmptyTask for task in initial_tasks):
-        return _own_tasks(job, _listed(job, initial_tasks), block)
-    return _from_tasks(job, list(initial_tasks), block, keep)
+        return _own_tasks(job, _listed(job, initial_tasks), partition_bytes)
+    return _from_tasks(job, list(initial_tasks), partition_bytes, keep)
 
 
-def _from_source(job: Job, source: FilePartitioningStage, files: FileList, block: int | None) -> Inputs:
-    """Return the files of a source, to be cut as the job and the source say, or into blocks of `block` bytes."""
+def _from_source(job: Job, source: FilePartitioningStage, files: FileList, partition_bytes: int | None) -> Inputs:
+    """Return the files of a source, to be cut as the job, the source or `partition_bytes` (if given) requires."""
     if job.takes_all_files:
         return Inputs(files, kinds_of(files, job), None, max(1, len(files)))
     together = source.files_per_partition and source.files_per_partition * job.tasks_together
-    apart = 0 if block or not source.files_apart else job.tasks_together
-    return Inputs(files, kinds_of(files, job), block or source.block_bytes, together, apart)
+    apart = 0 if partition_bytes or not source.files_apart else job.tasks_together
+    return Inputs(files, kinds_of(files, job), partition_bytes or source.partition_bytes, together, apart)
 
 
 def files_of(source: FilePartitioningStage, output: str | None, scratch: str | None = None) -> FileList:
@@ -120,7 +120,7 @@ def _listed(job: Job, tasks: Sequence[Task[Any]]) -> list[Task[Any]]:
     return listed
 
 
-def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
+def _own_tasks(job: Job, tasks: list[Task[Any]], partition_bytes: int | None) -> Inputs:
     """Return inputs for tasks of a user's own kinds, which travel with the job.
 
     Each is a partition, known by its contents when a run is resumed.
@@ -142,14 +142,14 @@ def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
         )
         files.append(f"task {i} {about}" if about else "", 1, 0)
     together = max((stage.batch_size for stage in job.stages), default=1)
-    return Inputs(files, [PieceKind.START] * len(tasks), block, files_per_partition=together)
+    return Inputs(files, [PieceKind.START] * len(tasks), partition_bytes, files_per_partition=together)
 
 
-def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) -> Inputs:
+def _from_tasks(job: Job, tasks: list[Task[Any]], partition_bytes: int | None, keep: str) -> Inputs:
     if not tasks:
         raise UsageError("initial_tasks is empty: there is nothing to do")
     if not any(isinstance(t, (DocumentBatch, FileGroupTask)) for t in tasks):
-        return _own_tasks(job, tasks, block)
+        return _own_tasks(job, tasks, partition_bytes)
     files = FileList()
     for task in tasks:
         if isinstance(task, FileGroupTask):
@@ -167,8 +167,8 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
                 "pipelines"
             )
     if isinstance(tasks[0], DocumentBatch):
-        return Inputs(files, [PieceKind.ROWS if is_table(p) else PieceKind.BYTES for p in files.paths], block)
-    return Inputs(files, kinds_of(files, job), block, max(1, len(files)) if job.takes_all_files else None)
+        return Inputs(files, [PieceKind.ROWS if is_table(p) else PieceKind.BYTES for p in files.paths], partition_bytes)
+    return Inputs(files, kinds_of(files, job), partition_bytes, max(1, len(files)) if job.takes_all_files else None)
 
 
 def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:

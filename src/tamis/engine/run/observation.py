@@ -188,7 +188,7 @@ class Observation:
             self._phase = "working"
 
     @contextlib.contextmanager
-    def step(self, number: int) -> Iterator[None]:
+    def sampling_step(self, number: int) -> Iterator[None]:
         """Record a sampling step as a part of the run."""
         if self.recorder is None:
             yield

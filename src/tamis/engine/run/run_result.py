@@ -58,7 +58,7 @@ class RunResult:
         numbers: dict[str, set[int]] = {}
         for record in RunDir(self.output).log.read():
             if isinstance(record, CommitRecord):
-                covered = {cover[0] for cover in record.covered}
+                covered = {done.file for done in record.covered}
                 numbers |= {file.name: covered for file in record.files}
             elif isinstance(record, ReplaceRecord):
                 covered = set().union(*(numbers.pop(name, set()) for name in record.old))

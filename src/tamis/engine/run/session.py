@@ -113,7 +113,7 @@ class WorkSession:
                 if number and not self._fits_disk(steps[number - 1], share):
                     break
                 supervisor = Supervisor(self.config, self.planner.cursor(past, number), self.predictors, number, orders)
-                with self.observation.step(number):
+                with self.observation.sampling_step(number):
                     self._drive(supervisor, committer, share, describe)
                     self.observation.note_books(self.totals.ledger, supervisor.queue.ledger)
                 if number and self._gives_up(supervisor.status, share):

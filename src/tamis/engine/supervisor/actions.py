@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tamis.engine.messages import StagedFile
-from tamis.engine.schema import EventKind
+from tamis.engine.schema import CoveredRange, EventKind
 from tamis.engine.supervisor.state import KillReason
 from tamis.engine.units import Piece, Unit
 
@@ -61,15 +61,12 @@ class KillWorker(NamedTuple):
 
 
 class CommitPartition(NamedTuple):
-    """Make the staged files of a partition part of the output.
-
-    `covered`: the input that they cover, as (file, from, to, at end).
-    """
+    """Make the staged files of a partition part of the output. `covered`: the input that they cover."""
 
     partition: int
     first: Piece
-    step: int
-    covered: list[tuple[int, int, int, bool]]
+    sampling_step: int
+    covered: list[CoveredRange]
     files: list[StagedFile]
     ledger: dict[str, Any]
 
@@ -91,7 +88,7 @@ class Committed(NamedTuple):
     """The answer to `CommitPartition` or `ReplaceFiles`: what is in the log now, or why it is not."""
 
     partition: int
-    covered: list[tuple[int, int, int, bool]]
+    covered: list[CoveredRange]
     n_bytes: int
     error: str = ""
 

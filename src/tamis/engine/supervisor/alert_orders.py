@@ -92,7 +92,7 @@ class AlertHandler:
         cap = max([w.cap_bytes for w in workers.values()] + [arbiter.cap_total(n) // n])
         sizes = []
         for segment, model in enumerate(arbiter.predictors):
-            size = arbiter.block_size(segment, cap, may_grow=False)
+            size = arbiter.unit_size(segment, cap, may_grow=False)
             model.max_size_bytes = min(model.max_size_bytes, max(size // 2, MIN_SHRUNK_BYTES))
             sizes.append(min(size, model.max_size_bytes))
         text = f"partitions are at most {', '.join(format_size(n) for n in sizes)} from now on"

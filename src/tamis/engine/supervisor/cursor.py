@@ -17,7 +17,7 @@ from tamis.engine.units import TO_END, Mode, Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 MAX_FILES_PER_UNIT = 1024
-_MAX_BLOCKS = {PieceKind.BYTES: 1, PieceKind.STREAM: 2}  # larger files of a kind are divided
+_DIVIDED_ABOVE = {PieceKind.BYTES: 1, PieceKind.STREAM: 2}  # in partitions: larger files of a kind are divided
 
 
 @dataclass
@@ -53,7 +53,7 @@ def _is_divided(kind: PieceKind, decoded_bytes: int, max_bytes: float, is_begun:
     """Return True if a file is too large to be handed out whole, or part of it (`is_begun`) is done."""
     if is_begun:
         return kind in (PieceKind.BYTES, PieceKind.STREAM, PieceKind.ROWS)
-    return kind in _MAX_BLOCKS and decoded_bytes > max_bytes * _MAX_BLOCKS[kind]
+    return kind in _DIVIDED_ABOVE and decoded_bytes > max_bytes * _DIVIDED_ABOVE[kind]
 
 
 class Cursor:
@@ -93,7 +93,7 @@ class Cursor:
         file: int,
         groups: Iterable[tuple[int, int, int]],
         n_rows: int,
-        block_bytes: int,
+        max_bytes: int,
         first_row: int = 0,
         measured: bool = False,
     ) -> None:
@@ -108,13 +108,13 @@ class Cursor:
         path, start, end, size = self.files.paths[file], 0, 0, 0
         n_ready = len(self._ready)
         for first, rows, n_bytes in groups:
-            if n_bytes > block_bytes * 3 // 2 and rows > 1:
+            if n_bytes > max_bytes * 3 // 2 and rows > 1:
                 self._put_rows(file, path, start, end, done)
                 for s, e in done.missing(first, first + rows):
                     self._ready.append(WorkItem([Piece(file, PieceKind.ROWS, path, s, e)], Mode.FEED))
                 start, end, size = first + rows, first + rows, 0
                 continue
-            if size and size + n_bytes > block_bytes:
+            if size and size + n_bytes > max_bytes:
                 self._put_rows(file, path, start, end, done)
                 start, size = end, 0
             end, size = first + rows, size + n_bytes
@@ -141,8 +141,8 @@ class Cursor:
         pieces = [Piece(file, PieceKind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return WorkItem(pieces, Mode.FEED)
 
-    def next(self, block_bytes: int, may_feed: bool = True, whole_bytes: int = 0) -> WorkItem | None:
-        """Return work of at most `block_bytes` decoded (as far as sizes tell); None if nothing is left, or only feeds.
+    def next(self, max_bytes: int, may_feed: bool = True, whole_bytes: int = 0) -> WorkItem | None:
+        """Return work of at most `max_bytes` decoded (as far as sizes tell); None if nothing is left, or only feeds.
 
         `whole_bytes`: the same for files that are partitions of their own.
         """
@@ -151,23 +151,23 @@ class Cursor:
                 del self._ready[i]
                 return work
         if self._remaining:
-            return self._cut(block_bytes)
-        return self._from_files(block_bytes, may_feed, max(block_bytes, whole_bytes))
+            return self._cut(max_bytes)
+        return self._from_files(max_bytes, may_feed, max(max_bytes, whole_bytes))
 
-    def _cut(self, block_bytes: int) -> WorkItem:
+    def _cut(self, max_bytes: int) -> WorkItem:
         """Cut a range off the file being cut, so that the rest is cut evenly."""
         piece = self._remaining.popleft()
         size = piece.end - piece.start
-        n_parts = -(-size // block_bytes)
+        n_parts = -(-size // max_bytes)
         if n_parts > 1:
             cut = piece.start + -(-size // n_parts)
             self._remaining.appendleft(Piece(piece.file, piece.kind, piece.path, cut, piece.end))
             piece = Piece(piece.file, piece.kind, piece.path, piece.start, cut)
         return WorkItem([piece])
 
-    def _from_files(self, block_bytes: int, may_feed: bool, whole_bytes: int) -> WorkItem | None:
+    def _from_files(self, max_bytes: int, may_feed: bool, whole_bytes: int) -> WorkItem | None:
         """Return the next small files as one group, or the first work of a file that is not handed out whole."""
-        group = self._new_group(block_bytes, whole_bytes)
+        group = self._new_group(max_bytes, whole_bytes)
         while self._next_file < len(self.files):
             i = self._next_file
             kind, done = self.kinds[i], self.done.get(i)
@@ -187,19 +187,19 @@ class Cursor:
                 if kind is PieceKind.STREAM and not may_feed:
                     return None
                 self._advance()
-                if (work := self._divided(i, block_bytes)) is not None:
+                if (work := self._divided(i, max_bytes)) is not None:
                     return work
                 continue
             self._advance()
             group.add(self._whole_file(i), decoded_bytes)
         return WorkItem(group.pieces, whole=self.files_apart > 0) if group.pieces else None
 
-    def _new_group(self, block_bytes: int, whole_bytes: int) -> _FileGroup:
+    def _new_group(self, max_bytes: int, whole_bytes: int) -> _FileGroup:
         if self.files_per_partition is not None:  # so many files, whatever their size, as far as memory allows
             return _FileGroup(self.files_per_partition or self.files_together, math.inf)
         if self.files_apart:
             return _FileGroup(self.files_apart, whole_bytes)
-        return _FileGroup(self.files_together, block_bytes)
+        return _FileGroup(self.files_together, max_bytes)
 
     def _decoded_bytes(self, file: int) -> int:
         size = max(self.files.sizes[file], 0)
@@ -210,7 +210,7 @@ class Cursor:
         end = self.files.sizes[file] if kind is PieceKind.BYTES else TO_END
         return Piece(file, kind, self.files.paths[file], 0, end)
 
-    def _divided(self, file: int, block_bytes: int) -> WorkItem | None:
+    def _divided(self, file: int, max_bytes: int) -> WorkItem | None:
         """Return the first work of a file that is not handed out whole; None if nothing of it is left to do."""
         kind, path, done = self.kinds[file], self.files.paths[file], self.done.get(file)
         if kind is PieceKind.STREAM:
@@ -221,7 +221,7 @@ class Cursor:
         size = self.files.sizes[file]
         remaining = done.ranges.missing(0, size) if done is not None else [(0, size)]
         self._remaining.extend(Piece(file, kind, path, s, e) for s, e in remaining)
-        return self._cut(block_bytes) if self._remaining else None
+        return self._cut(max_bytes) if self._remaining else None
 
     def _advance(self) -> None:
         self._ahead_bytes -= max(self.files.sizes[self._next_file], 0)

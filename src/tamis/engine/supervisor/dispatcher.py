@@ -172,20 +172,20 @@ class Dispatcher:
         waiting = next((u for u in self._queue.segments[segment] if not u.alone), None)
         if waiting is not None:
             self._queue.segments[segment].remove(waiting)
-            waiting.block_bytes = waiting.block_bytes or node.arbiter.block_size(
+            waiting.max_bytes = waiting.max_bytes or node.arbiter.unit_size(
                 segment, cap_bytes, node.decision.allow_growth, worker
             )
             return waiting
         if segment > 0:
             return None
-        size = self._bound_in_time(node.arbiter.block_size(0, cap_bytes, node.decision.allow_growth, worker), now_s)
+        size = self._bound_in_time(node.arbiter.unit_size(0, cap_bytes, node.decision.allow_growth, worker), now_s)
         whole = self._whole_size(node, cap_bytes, worker)
         while (work := self._queue.cursor.next(size, whole_bytes=whole)) is not None:
             unit = self._queue.new_unit(work.pieces)
-            unit.block_bytes = max(size, whole) if work.whole else size
+            unit.max_bytes = max(size, whole) if work.whole else size
             if work.mode is Mode.FEED:
                 unit.mode = Mode.FEED
-                unit.block_bytes = self._bound_in_time(
+                unit.max_bytes = self._bound_in_time(
                     node.arbiter.feed_size(cap_bytes, node.decision.allow_growth), now_s
                 )
                 self._queue.feeds.append(unit)

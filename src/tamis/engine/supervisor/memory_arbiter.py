@@ -15,7 +15,7 @@ from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
 from tamis.engine.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
-MIN_BLOCK_BYTES = 1 << 16
+MIN_UNIT_BYTES = 1 << 16
 _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
 _SIGNIFICANT = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _LEAST_GROWTH = 1.25  # of what a worker had that had everything, and that was too little
@@ -150,10 +150,10 @@ class MemoryArbiter:
         ) <= self.cap_total(n)
 
     # -- sizes --------------------------------------------------------------------------------------------------------
-    def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
+    def unit_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
         free = cap_bytes - self.retained_bytes(worker, segment)
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
-        return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
+        return max(MIN_UNIT_BYTES, min(size, self.config.max_partition_bytes))
 
     def whole_size(self, cap_bytes: int, worker: Worker) -> int:
         """Return the largest unit of the first segment that is expected to fit, whatever the sizes tried before."""
@@ -164,12 +164,12 @@ class MemoryArbiter:
         n, share = self.n_seats(feeding=True), self.fair_cap()
         if self.fits_next_to_others(cap_bytes) and n > 1:
             share = min(share, max((self.cap_total(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
-        size = self.block_size(0, share, may_grow)
+        size = self.unit_size(0, share, may_grow)
         if (
             not self.fits_next_to_others(cap_bytes) and not self.n_done[0]
         ):  # the cost of a block is not learned meanwhile
-            size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
-        return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
+            size = max(size, min(share // _SOLO_SHARE, self.config.max_partition_bytes))
+        return max(MIN_UNIT_BYTES, min(size, self.config.queue_bytes // 4))
 
     def retained_bytes(self, worker: Worker | None, segment: int) -> int:
         """Return what a worker holds between units.

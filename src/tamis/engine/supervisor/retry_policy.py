@@ -319,7 +319,7 @@ def _cut_otherwise(unit: Unit) -> RetryDecision | None:
     if piece.kind is PieceKind.STREAM:
         return RetryDecision(RetryAction.FEED, unit)
     if piece.kind is PieceKind.ROWS and piece.end == TO_END and not unit.describe:  # how many rows is not known
-        return RetryDecision(RetryAction.DESCRIBE, replace(unit, describe=True, block_bytes=unit.block_bytes // 4))
+        return RetryDecision(RetryAction.DESCRIBE, replace(unit, describe=True, max_bytes=unit.max_bytes // 4))
     return None
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile, Vitals
+from tamis.engine.schema import CoveredRange
 from tamis.engine.units import Piece, Unit
 from tamis.memory.leaks import N_IGNORED
 
@@ -78,7 +79,7 @@ class Config:
     gpu_bytes: int = 0  # memory that the run may take of each of them; 0: all
     gpu_overflow: str = "quarantine"  # of a document that does not fit a device: "quarantine" it, or "cut" it
     mode: str = "streaming"
-    max_block_bytes: int = 32 << 20
+    max_partition_bytes: int = 32 << 20
     whole_file_bytes: int = 0  # larger files are cut where files are partitions of their own; 0: nowhere are they
     bounded_in_time: bool = True  # partitions of slow stages are smaller than that; not where the user chose a size
     expected_s: float = 0.0  # that a worker takes for a byte of the input, by earlier runs; 0: not known
@@ -99,7 +100,7 @@ class Config:
 
     @property
     def largest_unit_bytes(self) -> int:
-        return max(self.max_block_bytes, self.whole_file_bytes)
+        return max(self.max_partition_bytes, self.whole_file_bytes)
 
     def ceiling(self, cap_bytes: int) -> int:
         """Return the use at which a worker with this cap is over it for certain, whatever the measuring error."""
@@ -167,10 +168,10 @@ class Partition:
     """Everything that comes from one unit of the first segment; committed as one."""
 
     first: Piece
-    step: int
+    sampling_step: int
     open_units: int = 1
     n_done: int = 0
-    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    covered: list[CoveredRange] = field(default_factory=list)
     files: list[StagedFile] = field(default_factory=list)
     parts: list[tuple[int, Ledger]] = field(default_factory=list)  # (segment, books)
     scratch: list[str] = field(default_factory=list)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, RowsTooLarge, StreamTooLarge
-from tamis.engine.schema import FileKind
+from tamis.engine.schema import CoveredRange, FileKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFiles
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Partition, counts_of
@@ -71,8 +71,8 @@ class ScratchFiles:
 class WorkQueue:
     """All work of one sampling step: input not handed out yet, units waiting by segment, feeds, and open partitions."""
 
-    def __init__(self, cursor: Cursor, n_segments: int, step: int = 0) -> None:
-        self.cursor, self.step = cursor, step
+    def __init__(self, cursor: Cursor, n_segments: int, sampling_step: int = 0) -> None:
+        self.cursor, self.sampling_step = cursor, sampling_step
         self.segments: list[deque[Unit]] = [deque() for _ in range(n_segments)]
         self.feeds: deque[Unit] = deque()
         self.partitions: dict[int, Partition] = {}
@@ -119,10 +119,10 @@ class WorkQueue:
     # -- units --------------------------------------------------------------------------------------------------------
     def new_unit(self, pieces: list[Piece], segment: int = 0, partition: int = -1) -> Unit:
         """Return a new unit; without a `partition` it begins one."""
-        unit = Unit(self._next_unit, pieces, segment=segment, partition=partition, step=self.step)
+        unit = Unit(self._next_unit, pieces, segment=segment, partition=partition, sampling_step=self.sampling_step)
         self._next_unit += 1
         if partition < 0:
-            self.partitions[unit.partition] = Partition(pieces[0], self.step)
+            self.partitions[unit.partition] = Partition(pieces[0], self.sampling_step)
             self._n_partitions += 1
         return unit
 
@@ -158,10 +158,10 @@ class WorkQueue:
             self.scratch.share(path)
         for half in halves(unit):
             child = self.new_unit(half.pieces, segment=unit.segment, partition=unit.partition)
-            child.step, child.n_failures, child.last_error = unit.step, n_failures, unit.last_error
+            child.sampling_step, child.n_failures, child.last_error = unit.sampling_step, n_failures, unit.last_error
             child.handover, child.handover_rows = unit.handover, half.rows
             child.handover_check = unit.handover_check
-            child.block_bytes, child.input_bytes = unit.block_bytes, unit.input_bytes // 2
+            child.max_bytes, child.input_bytes = unit.max_bytes, unit.input_bytes // 2
             self.segments[unit.segment].appendleft(child)
         self.partitions[unit.partition].open_units += 1
 
@@ -187,8 +187,8 @@ class WorkQueue:
             self.cursor.feed(file)
         else:
             first = next(p.start for p in unit.pieces if p.file == file)
-            block_bytes = max(unit.block_bytes, MIN_ROWS_BYTES)
-            self.cursor.cut_at_row_groups(file, report.groups, report.n_rows, block_bytes, first, report.measured)
+            max_bytes = max(unit.max_bytes, MIN_ROWS_BYTES)
+            self.cursor.cut_at_row_groups(file, report.groups, report.n_rows, max_bytes, first, report.measured)
             if report.whole:
                 actions.append(self._commit_file_end(file, report.n_rows))
         return actions + self.leave_partition(unit)
@@ -292,7 +292,7 @@ class WorkQueue:
         self.unsynced_bytes += sum(f.n_bytes or 0 for f in partition.files)
         self.ledger.merge(ledger)
         commit = CommitPartition(
-            partition_id, partition.first, partition.step, partition.covered, partition.files, ledger.to_dict()
+            partition_id, partition.first, partition.sampling_step, partition.covered, partition.files, ledger.to_dict()
         )
         return [commit, *self.scratch.free(partition.scratch)]
 
@@ -300,4 +300,6 @@ class WorkQueue:
         """Record in the log where the file ends, so that the end of the run can check that all of it was done."""
         self.n_committing += 1
         piece = Piece(file, PieceKind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
-        return CommitPartition(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())
+        return CommitPartition(
+            -1, piece, self.sampling_step, [CoveredRange(file, n_rows, n_rows, True)], [], Ledger().to_dict()
+        )

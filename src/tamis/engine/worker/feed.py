@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Block, Done, UnitMessage
-from tamis.engine.schema import Covered
+from tamis.engine.schema import CoveredRange
 from tamis.engine.units import TO_END, Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.bookmarks import Bookmarks
@@ -57,7 +57,7 @@ def feed(
         if block.kind is not PieceKind.KEPT:
             block = block._replace(path=sent_to(config.block_url, block.path))
         send(Block(block, n_bytes, compressed))
-        unit.block_bytes = wait() or unit.block_bytes
+        unit.max_bytes = wait() or unit.max_bytes
 
     contents = Contents()
     piece, quarantined_files = unit.pieces[0], []
@@ -84,7 +84,7 @@ def feed(
     return report
 
 
-def _report(bad: list[QuarantinedInput], covered: list[Covered], base: str) -> Done:
+def _report(bad: list[QuarantinedInput], covered: list[CoveredRange], base: str) -> Done:
     """Return the report on what is no block."""
     ledger = Ledger()
     account_bad(bad, ledger)
@@ -113,7 +113,7 @@ def _feed_record_file(
     scan = records.scan(file, path, config.max_record_bytes, offset)
     _feed_records(scan, position, marks, unit, prefix, contents, emit)
     if contents.covered and options.keep_records_in is not None:
-        KeptRecords(options.keep_records_in, path, state, config.max_record_bytes).end_at(contents.covered[-1][2])
+        KeptRecords(options.keep_records_in, path, state, config.max_record_bytes).end_at(contents.covered[-1].end)
 
 
 def _feed_kept(spans: Sequence[KeptSpan], unit: Unit, contents: Contents, emit: Emit) -> None:
@@ -131,14 +131,14 @@ def _feed_kept(spans: Sequence[KeptSpan], unit: Unit, contents: Contents, emit: 
             if span.end <= start or span.start >= end:
                 continue
             part = span._replace(start=max(start, span.start), end=min(end, span.end))
-            if waiting and sum(each.n_bytes for each in waiting) + part.n_bytes > unit.block_bytes:
+            if waiting and sum(each.n_bytes for each in waiting) + part.n_bytes > unit.max_bytes:
                 hand_out(waiting)
                 waiting = []
             waiting.append(part)
         if waiting:
             hand_out(waiting)
     if unit.pieces[-1].end == TO_END:
-        contents.covered.append((piece.file, spans[-1].end, spans[-1].end, True))
+        contents.covered.append(CoveredRange(piece.file, spans[-1].end, spans[-1].end, True))
 
 
 def _feed_records(
@@ -154,13 +154,13 @@ def _feed_records(
                 ranges.pop(0)
             n_bytes = frame.n_bytes
             if ranges and position >= ranges[0][0]:
-                block.add(position, frame, n_bytes, unit.block_bytes)
+                block.add(position, frame, n_bytes, unit.max_bytes)
             position += n_bytes
             if not ranges:
                 break
     block.close()
     if ranges and ranges[-1][1] == TO_END:
-        contents.covered.append((piece.file, position, position, True))
+        contents.covered.append(CoveredRange(piece.file, position, position, True))
 
 
 class _FrameBlocks:
@@ -214,10 +214,10 @@ def _feed_rows(
     blocks = _RowBlocks(piece, prefix, emit)
     while at < end:
         try:
-            batch_bytes = max(1 << 16, min(unit.block_bytes, _ROW_BATCH_BYTES))
+            batch_bytes = max(1 << 16, min(unit.max_bytes, _ROW_BATCH_BYTES))
             most = unit.max_rows or MAX_BATCH_ROWS  # fewer after it did not fit
             for first, table in table_format(piece.path).iter_rows(piece.path, at, end, columns, batch_bytes, most):
-                blocks.add(first, table, unit.block_bytes)
+                blocks.add(first, table, unit.max_bytes)
             break
         except RowsFault as fault:
             blocks.close()

@@ -38,7 +38,7 @@ from tamis.engine.messages import (
     UnitMessage,
 )
 from tamis.engine.samples import SampleLimits
-from tamis.engine.schema import FileKind
+from tamis.engine.schema import CoveredRange, FileKind
 from tamis.engine.units import Mode, PieceKind, Rewrite, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
@@ -158,7 +158,7 @@ class UnitRunner:
         """Do what the unit's mode says; files begin with `base`, blocks are named by `mark`."""
         if unit.mode is Mode.FEED:
             blocks = os.path.join(self.config.scratch, f"f{mark}")
-            options = replace(self._read_options(unit, send), block_bytes=0)
+            options = replace(self._read_options(unit, send), max_bytes=0)
             return feed(unit, blocks, self.config, base, send, wait, options)
         if unit.mode is Mode.QUARANTINE:
             return self._quarantine(unit, base)
@@ -283,7 +283,7 @@ class UnitRunner:
             quarantine.extend(_raw_entries(batch, unit, stage, reasons))
 
         def read(stage: str, noted: InputNotes) -> None:
-            if unit.step == 0:  # later sampling steps read the same files again
+            if unit.sampling_step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
         keeper = self._record_keeper(unit)
@@ -351,9 +351,9 @@ class UnitRunner:
         kind = unit.pieces[0].kind
         if kind is PieceKind.START:
             tasks = [copy.deepcopy(self.job.initial[p.file]) for p in unit.pieces]  # an attempt may have changed them
-            return tasks, Contents(covered=[(p.file, 0, 1, True) for p in unit.pieces])
+            return tasks, Contents(covered=[CoveredRange(p.file, 0, 1, True) for p in unit.pieces])
         if kind is PieceKind.FILES:
-            covered = [(p.file, 0, p.end, True) for p in unit.pieces]
+            covered = [CoveredRange(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
         contents = self._read_documents(unit, ledger, quarantine, send, keep_without)
         return list(contents.batches), contents
@@ -388,7 +388,7 @@ class UnitRunner:
             self._record_index = RecordIndex(hints.record_index)
         return ReadOptions(
             self.config.max_record_bytes,
-            unit.block_bytes,
+            unit.max_bytes,
             self.config.inputs,
             self._columns(),
             hints.all_valid,
@@ -486,7 +486,7 @@ class UnitRunner:
 
         Bad input belongs to the first step; later ones meet it again and do not report it.
         """
-        if unit.step == 0:
+        if unit.sampling_step == 0:
             ledger.n_blank_lines = contents.n_blank
             ledger.skip_records(contents.skipped)
             quarantine += contents.bad
@@ -494,7 +494,7 @@ class UnitRunner:
         for batch in contents.batches:
             batch.dataset_name = self.job.name
             identify(batch)
-        return [self._sample(batch, unit.step, ledger) for batch in contents.batches]
+        return [self._sample(batch, unit.sampling_step, ledger) for batch in contents.batches]
 
     def _sample(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
         """Return the documents of this sampling step alone, chosen by their content hash.

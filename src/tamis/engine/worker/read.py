@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
-from tamis.engine.schema import Covered
+from tamis.engine.schema import CoveredRange
 from tamis.engine.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.config import PlannedInputs
@@ -61,7 +61,7 @@ class Contents:
     decoded_bytes: int = 0
     stored_bytes: int = 0  # of what rows lead to, where they are not the data themselves
     largest_record: int = 0
-    covered: list[Covered] = field(default_factory=list)
+    covered: list[CoveredRange] = field(default_factory=list)
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
     kept: list[tuple[Piece, KeptRange]] = field(default_factory=list)  # to be kept for later passes
 
@@ -81,7 +81,7 @@ class TooLarge(Exception):
 @dataclass(frozen=True)
 class ReadOptions:
     max_record_bytes: int
-    block_bytes: int  # bound for pieces of unknown size; 0: none
+    max_bytes: int  # bound for pieces of unknown size; 0: none
     expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of files of rows: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
@@ -176,7 +176,7 @@ def _quarantine_piece(piece: Piece, limits: ReadOptions, contents: Contents, rea
             lost_bytes=max(0, lost_bytes),
         )
     )
-    contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
+    contents.covered.append(CoveredRange(piece.file, piece.start, end, piece.end == TO_END))
 
 
 def _is_bad_input(exc: OSError, piece: Piece) -> bool:
@@ -223,7 +223,7 @@ def _from_index(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
     block = line_format(pieces[0].input_path).from_index(FileSpans(parts), joined.start, joined.end, joined.identity)
     files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, spans, strict=True)])
     block.places = (files, np.concatenate([f.start for f in spans]))
-    contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
+    contents.covered += [CoveredRange(p.file, p.start, p.end, False) for p in pieces]
     contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
     if len(pieces) == 1 and block.n_rows > 1:
         contents.cut = int(block.places[1][block.n_rows // 2])
@@ -296,7 +296,7 @@ def _read_parts(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
             continue
         with file:
             if piece.kind is PieceKind.STREAM:
-                max_bytes = limits.block_bytes * 2 - sum(len(p.data) for p in parts) if limits.block_bytes else TO_END
+                max_bytes = limits.max_bytes * 2 - sum(len(p.data) for p in parts) if limits.max_bytes else TO_END
                 parts.append(_LineRange(piece, *_decode_stream(file, piece, max_bytes, contents)))
             elif (part := _read_part(file, piece, len(pieces), limits, contents)) is not None:
                 parts.append(part)
@@ -339,7 +339,7 @@ def _read_part(
         )
         for o in lines.oversize
     ]
-    contents.covered.append((piece.file, piece.start, piece.end, False))
+    contents.covered.append(CoveredRange(piece.file, piece.start, piece.end, False))
     return _LineRange(piece, lines.data, lines.offset + shift)
 
 
@@ -408,7 +408,7 @@ def _decode_stream(
     if fault is not None:
         end = joined.rfind(b"\n") + 1
         contents.bad.append(broken_tail(piece, fault, end, joined[end:], stores.state_of_open(file)[0]))
-    contents.covered.append((piece.file, 0, len(joined), True))
+    contents.covered.append(CoveredRange(piece.file, 0, len(joined), True))
     first = 3 if joined.startswith(b"\xef\xbb\xbf") else 0
     return np.frombuffer(joined, np.uint8)[first:end], first
 
@@ -478,7 +478,7 @@ def _kept_ranges(
 ) -> list[tuple[int, KeptRange]]:
     """Load what was kept of a piece; raise TooLarge for a file that is to be fed in blocks."""
     size, end = sum(span.n_bytes for span in spans), spans[-1].end
-    if piece.kind is PieceKind.STREAM and limits.block_bytes and size > limits.block_bytes * 2:
+    if piece.kind is PieceKind.STREAM and limits.max_bytes and size > limits.max_bytes * 2:
         raise TooLarge(StreamTooLarge(piece.file, size, spans[-1].stored_end))
     wanted = [
         span._replace(start=max(span.start, piece.start), end=min(span.end, piece.end))
@@ -490,7 +490,7 @@ def _kept_ranges(
     for _, part in ranges:
         contents.bad += [bad_frame(piece, frame) for _, frame in part.bad]
         _count_skipped(part.skipped, contents)
-    contents.covered.append((piece.file, piece.start, min(piece.end, end), piece.kind is PieceKind.STREAM))
+    contents.covered.append(CoveredRange(piece.file, piece.start, min(piece.end, end), piece.kind is PieceKind.STREAM))
     return ranges
 
 
@@ -515,7 +515,7 @@ def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Cont
     """Return the frames of a piece with their positions; raise TooLarge for a file that is to be fed in blocks."""
     if piece.kind is PieceKind.BLOCK:
         check_file(piece.path, piece.check)
-        contents.covered.append((piece.file, piece.start, piece.end, False))
+        contents.covered.append(CoveredRange(piece.file, piece.start, piece.end, False))
         return list(read_frames(file, piece.base, piece.start, piece.end))
     records = record_format(piece.path)
     assert records is not None
@@ -525,9 +525,9 @@ def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Cont
     for frame in scan:
         frames.append((total, frame))
         total += frame.n_bytes
-        if limits.block_bytes and total > limits.block_bytes * 2:
+        if limits.max_bytes and total > limits.max_bytes * 2:
             raise TooLarge(StreamTooLarge(piece.file, total, scan.stored_offset))
-    contents.covered.append((piece.file, 0, total, True))
+    contents.covered.append(CoveredRange(piece.file, 0, total, True))
     return frames
 
 
@@ -614,15 +614,15 @@ def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, d
                 piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True, lost_bytes=lost_bytes
             )
             contents.bad.append(bad)
-            contents.covered.append((piece.file, 0, 0, True))
+            contents.covered.append(CoveredRange(piece.file, 0, 0, True))
     # Of rows that only lead to their data (images): the bytes of that.
     measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is PieceKind.ROWS else None
     # Neighbouring tables of one schema together (as a user who groups files expects); others apart.
     for _, group in itertools.groupby(tables, key=lambda rows: rows.table.schema):
         _add_batch(list(group), measure, contents)
     if len(pieces) == 1 and contents.n_records > 1:
-        start = contents.covered[-1][1]
-        contents.cut = start + (contents.covered[-1][2] - start) // 2
+        done = contents.covered[-1]
+        contents.cut = done.start + (done.end - done.start) // 2
 
 
 def _add_batch(
@@ -653,7 +653,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
     info = _described(format_, piece.path, limits.columns)
     is_whole = piece.end == TO_END
     end = info.n_rows if is_whole else piece.end
-    most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
+    most = max(limits.max_bytes, MIN_ROWS_BYTES) * 2 if limits.max_bytes and end - piece.start > 1 else 1 << 62
     if is_whole and (describe or info.estimated_bytes > most):
         raise TooLarge(_groups(piece, info, end))
     numbers = NumberBuffer(min(most, sum(n_bytes for _, _, n_bytes in info.cut_into_groups(piece.start, end))))
@@ -672,7 +672,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
         except RowsFault as fault:
             contents.bad.append(damaged_rows(piece, fault, end))
             at = min(fault.next_row, end)
-    contents.covered.append((piece.file, piece.start, end, is_whole))
+    contents.covered.append(CoveredRange(piece.file, piece.start, end, is_whole))
     return tables
 
 
@@ -681,7 +681,7 @@ def _rows_of_block(piece: Piece, limits: ReadOptions, contents: Contents) -> _Ta
     check_file(piece.path, piece.check)
     with stores.open_arrow(piece.path) as source:
         table = pa.ipc.open_file(source).read_all()
-    contents.covered.append((piece.file, piece.start, piece.end, False))
+    contents.covered.append(CoveredRange(piece.file, piece.start, piece.end, False))
     if limits.columns is not None:
         table = table.select([c for c in limits.columns if c in table.column_names])
     rows = table.slice(piece.start - piece.base, piece.end - piece.start)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tamis.engine.schema import CoveredRange
 from tamis.engine.units import Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, QuarantinedInput
@@ -90,7 +91,7 @@ class StreamBlocks:
         except StreamFault as fault:
             self._end_at(fault)
             end = fault.decoded_offset
-        self._contents.covered.append((self._piece.file, end, end, True))
+        self._contents.covered.append(CoveredRange(self._piece.file, end, end, True))
 
     def _write_range(self, piece: Piece) -> None:
         stream = self._stream
@@ -100,7 +101,7 @@ class StreamBlocks:
         self._cover(piece.start, self._start)
         while stream.offset < piece.end or self._partial or self._is_long:
             n_in_range = piece.end - stream.offset
-            n_in_block = max(1 << 16, self._unit.block_bytes - self._n_bytes)
+            n_in_block = max(1 << 16, self._unit.max_bytes - self._n_bytes)
             data = stream.read(min(STEP_BYTES, n_in_range, n_in_block) if n_in_range > 0 else 4096)
             if not data:
                 break
@@ -124,7 +125,7 @@ class StreamBlocks:
             self._partial.clear()
             self._write(memoryview(data)[:cut])
             data = data[cut:]
-            if self._n_bytes >= self._unit.block_bytes:
+            if self._n_bytes >= self._unit.max_bytes:
                 self._close()
         self._partial += data
         if len(self._partial) > min(STEP_BYTES, self._max_record_bytes):
@@ -205,4 +206,4 @@ class StreamBlocks:
         self._emit_block(block, writer.n_bytes, self._stream.compressed_offset)
 
     def _cover(self, start: int, end: int) -> None:
-        self._contents.covered.append((self._piece.file, start, end, False))
+        self._contents.covered.append(CoveredRange(self._piece.file, start, end, False))

@@ -312,8 +312,8 @@ def object_name(unit: Unit, extension: str, index: int) -> str:
     name = f"part-{piece.file:06d}-{piece.start:015d}"
     if unit.segment and unit.handover_rows[0]:
         name += f"-r{unit.handover_rows[0]}"
-    if unit.step:
-        name += f"-s{unit.step}"
+    if unit.sampling_step:
+        name += f"-s{unit.sampling_step}"
     if index:
         name += f"-{index}"
     return f"{name}.{extension}"

@@ -51,9 +51,9 @@ class Expectation(Experience):
         self._before = (0, 0, 0)
         self._started_s, self._is_usual, self._is_part = started_s, is_usual, is_part
 
-    def models(self, max_block_bytes: int) -> list[Predictor]:
+    def models(self, max_partition_bytes: int) -> list[Predictor]:
         """Return one predictor per segment, as left by earlier runs, or new."""
-        predictors, self.from_profile = models_of(self.profile, len(self.job.segments), max_block_bytes)
+        predictors, self.from_profile = models_of(self.profile, len(self.job.segments), max_partition_bytes)
         return predictors
 
     @property

@@ -109,7 +109,7 @@ def note_sizes(
     if settings.blocksize is not None:
         by = settings.origin("blocksize")
     else:
-        by = settings.chosen_by.get("stages", "user") if inputs.block_bytes else "default"
+        by = settings.chosen_by.get("stages", "user") if inputs.partition_bytes else "default"
     why = "upper bound of a partition's decoded bytes; the measured peak may demand less"
     why += ", and so may slow stages" if config.bounded_in_time else ""
     if inputs.files_per_partition:
@@ -119,7 +119,7 @@ def note_sizes(
             f"partitions begin as {files}, as asked for, whatever their size; those that do not fit their memory are "
             "cut"
         )
-    record.note("blocksize", config.max_block_bytes, by, why, {"files_per_partition": inputs.files_per_partition})
+    record.note("blocksize", config.max_partition_bytes, by, why, {"files_per_partition": inputs.files_per_partition})
     record.note(
         "queue",
         config.queue_bytes,

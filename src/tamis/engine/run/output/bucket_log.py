@@ -48,7 +48,7 @@ class SpooledLog(Closing):
                 if record is None:
                     raise RunConflict(f"{bucket.url(key)} is damaged; start over with fresh=True (--fresh)")
                 if isinstance(record, RetractRecord):
-                    self._retracted[record.step] = n_lines
+                    self._retracted[record.sampling_step] = n_lines
                 self._file.write(line)
                 n_lines += 1
 
@@ -67,7 +67,7 @@ class SpooledLog(Closing):
             if record is None:
                 raise RunConflict("the log of the run changed on this machine's disk while it was read; run again")
             if isinstance(record, CommitOrReplace):
-                step = record.step if isinstance(record, CommitRecord) else -1
+                step = record.sampling_step if isinstance(record, CommitRecord) else -1
                 yield record, number < self._retracted.get(step, -1)
 
     def close(self) -> None:

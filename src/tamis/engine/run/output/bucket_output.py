@@ -232,7 +232,7 @@ class BucketOutput:
                 staged.append(file.path)
                 if file.kind is not FileKind.OUTPUT:
                     local.append((file.path, os.path.join(folder_of(file.kind, quarantine), name)))
-            records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
+            records.append(CommitRecord(job.sampling_step, job.covered, committed, job.ledger))
         self._check_new([f for r in records for f in r.files])  # before the log says that they are ours
         self._log(records)
         self._complete([f for r in records for f in r.files if f.upload is not None])
@@ -328,9 +328,9 @@ class BucketOutput:
         """Make these the beginning of the log, in one write. Their files are there."""
         self._log(records)
 
-    def retract(self, step: int, names: Iterable[str]) -> None:
+    def retract(self, sampling_step: int, names: Iterable[str]) -> None:
         """Take a sampling step back: first in the log, then its files."""
-        self._log([RetractRecord(step)])
+        self._log([RetractRecord(sampling_step)])
         self.remove(names)
 
     # -- the end ------------------------------------------------------------------------------------------------------

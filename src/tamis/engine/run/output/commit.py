@@ -161,7 +161,7 @@ def commit_group(
                 _publish(f, name_of(job, f, i), output, quarantine, folders, is_synced)
                 for f, i in numbered(_joined(in_order(job.files)))
             ]
-            records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
+            records.append(CommitRecord(job.sampling_step, job.covered, committed, job.ledger))
             staged += [f.path for f in job.files if f.kind is not FileKind.LISTED]
         else:
             names = [check_name(name) for name in replacement_names(job)]

@@ -98,7 +98,7 @@ class Past:
     def add(self, record: CommitRecord, plain_size: Callable[[int], int], histograms: bool) -> None:
         """Add a committed unit."""
         self.ledger.merge(record.ledger(histograms))
-        coverage = self.coverage(record.step, plain_size)
+        coverage = self.coverage(record.sampling_step, plain_size)
         for covered in record.covered:
             coverage.add(*covered)
         self.n_files += sum(file.kind in (FileKind.OUTPUT, FileKind.LISTED) for file in record.files)
@@ -458,10 +458,10 @@ class RunDir(files.Closing):
                 if file.kind is not FileKind.LISTED:
                     folder = self.output if file.is_output else folder_of(file.kind, self.quarantine)
                     files.remove(os.path.join(folder, self.own_name(file.name)))
-        self.log.rewrite(r for r in self.log.read() if not (isinstance(r, CommitRecord) and r.step == step))
+        self.log.rewrite(r for r in self.log.read() if not (isinstance(r, CommitRecord) and r.sampling_step == step))
 
     def _commits_of(self, step: int) -> Iterator[CommitRecord]:
-        return (r for r in self.log.read() if isinstance(r, CommitRecord) and r.step == step)
+        return (r for r in self.log.read() if isinstance(r, CommitRecord) and r.sampling_step == step)
 
     # -- removing everything ------------------------------------------------------------------------------------------
 

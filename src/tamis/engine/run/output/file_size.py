@@ -34,7 +34,7 @@ _JOINED_BYTES, _MAX_JOINED = 16 << 20, 256  # of values that are joined together
 class OutputPart(NamedTuple):
     """An output file, with its sampling step and its position: `start` counts the bytes of records of its step."""
 
-    step: int
+    sampling_step: int
     start: int
     file: CommittedFile
 
@@ -54,14 +54,14 @@ def output_parts(records: Iterable[CommitOrReplace]) -> list[OutputPart]:
                 del files[name]
             base = first
         else:
-            base = (record.step,)
+            base = (record.sampling_step,)
         for i, file in enumerate(f for f in record.files if f.kind is FileKind.OUTPUT):
             order[file.name] = (*base, *_place_of(file.name, base), i)
             files[file.name] = file
     parts: list[OutputPart] = []
     for name in sorted(order, key=order.__getitem__):
         step = order[name][0]
-        start = parts[-1].end if parts and parts[-1].step == step else 0
+        start = parts[-1].end if parts and parts[-1].sampling_step == step else 0
         parts.append(OutputPart(step, start, files[name]))
     return parts
 
@@ -92,7 +92,7 @@ def by_partition(parts: Sequence[OutputPart]) -> dict[Values, list[OutputPart]]:
     grouped: dict[str, list[OutputPart]] = {}
     for part in parts:
         of_value = grouped.setdefault(part.file.partition or "[]", [])
-        start = of_value[-1].end if of_value and of_value[-1].step == part.step else 0
+        start = of_value[-1].end if of_value and of_value[-1].sampling_step == part.sampling_step else 0
         of_value.append(part._replace(start=start))
     return {tuple(json.loads(value)): of_value for value, of_value in grouped.items()}
 
@@ -147,8 +147,8 @@ def plan_value_joins(
     waiting: dict[int, list[Rewrite]] = {}  # by step
     for value, parts in values.items():
         joins = plan_joins(parts, target_bytes, output, extension, f"{folders[value]}/{prefix}".lstrip("/"))
-        step = parts[0].step
-        if len(joins) == 1 and parts[-1].step == step and parts[-1].end <= _JOINED_BYTES:
+        step = parts[0].sampling_step
+        if len(joins) == 1 and parts[-1].sampling_step == step and parts[-1].end <= _JOINED_BYTES:
             waiting.setdefault(step, []).append(joins[0])
         else:
             work += joins
@@ -171,7 +171,7 @@ def _together(rewrites: Sequence[Rewrite]) -> Rewrite:
 
 
 def _by_step(parts: Sequence[OutputPart]) -> list[list[OutputPart]]:
-    return [list(group) for _, group in groupby(parts, lambda p: p.step)]
+    return [list(group) for _, group in groupby(parts, lambda p: p.sampling_step)]
 
 
 def _file_bytes(parts: Sequence[OutputPart], target_bytes: int) -> int:

@@ -66,8 +66,8 @@ def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
     else:
         number, start = file.place[:2] if file.place is not None else (job.first.file, job.first.start)
         name = f"{file.kind}-{number:06d}-{start if file.at is None else file.at:015d}"
-    if job.step:
-        name += f"-s{job.step}"
+    if job.sampling_step:
+        name += f"-s{job.sampling_step}"
     if index:
         name += f"-{index}"
     return check_name(f"{name}.{file.extension}")
