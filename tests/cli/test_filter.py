@@ -36,6 +36,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_field_that_no_document_has_is_named_without_a_traceback(place: Path) -> None:
+    done = tamis("filter", "c4", "in", "out", "--text-field", "body", "--memory", "600MB", cwd=place)
+    assert (done.returncode, done.stderr.count("reads the field 'body', which no document has")) == (2, 1)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_set_over_compressed_files_and_resuming(place: Path) -> None:
     arguments = ["c4+fineweb", "in", "out", "--memory", "600MB"]
     done = tamis("filter", *arguments, "--json", cwd=place)

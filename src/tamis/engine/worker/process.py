@@ -133,7 +133,7 @@ class UnitRunner:
         except TooLarge as exc:
             report = exc.report
         except MissingField as exc:
-            report = replace(failure(FailureKind.SETUP, exc), is_usage=True, error=secrets.hide(str(exc)))
+            report = Failure(FailureKind.SETUP, error=secrets.hide(str(exc)), is_usage=True)
         except SetupFailure as exc:
             report = self._report_setup_failure(unit, exc)
         except InputChanged as exc:
