@@ -31,6 +31,7 @@ from tamis.curation.writing import make_writing, parse_split
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.schema import RecordedRule
 from tamis.errors import RunConflict, UsageError
+from tamis.formats import registry
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.fasttext import LanguageFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
@@ -102,6 +103,33 @@ def test_splits_and_order_do_not_depend_on_how_the_passes_were_cut_nor_on_what_e
     run(few, tmp_path / "part", split="train=80,validation=20")
     assert set(split_of(tmp_path / "part", "validation")) == {i for i in split_of(packed, "validation") if 30 <= i < 60}
     assert split_of(tmp_path / "part", "train") == sorted(split_of(tmp_path / "part", "train"))  # not shuffled
+
+
+@pytest.mark.parametrize("extension", ["jsonl", "parquet", "arrow"])
+def test_files_of_a_size_do_not_depend_on_how_the_passes_were_cut(tmp_path: Path, extension: str) -> None:
+    docs = [{"id": i, "text": text(i, 5 if i % 3 else 300 + i)} for i in range(90)]
+    packed = [packed_from(tmp_path / str(n), docs, n, extension) for n in (90, 1, 7)]
+    assert len(packed[0]) > 5
+    assert packed[1] == packed[0]
+    assert packed[2] == packed[0]
+
+
+def packed_from(folder: Path, docs: list[dict[str, Any]], n_in_part: int, extension: str) -> list[bytes]:
+    """Return the contents of files of 5 kB, made from files with so many documents each."""
+    folder.mkdir()
+    parts = []
+    for k in range(0, len(docs), n_in_part):
+        path = folder / f"{k:03d}.{extension}"
+        if extension == "jsonl":
+            path.write_text("".join(json.dumps(d) + "\n" for d in docs[k : k + n_in_part]))
+        else:
+            with registry.table_format(str(path)).TableWriter(str(path), pa.Table.from_pylist(docs).schema) as file:
+                file.write(pa.Table.from_pylist(docs[k : k + n_in_part]))
+        parts.append(str(path))
+    packer.pack(str(folder), PackTask(parts, "text", extension, 5000, {}, None, 1_000_000))
+    packed = packed_file(str(folder)).read()
+    assert packed is not None
+    return [Path(file.path).read_bytes() for file in packed.files]
 
 
 def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:

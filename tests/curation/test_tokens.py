@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.curation import Curation
+from tamis.curation import Curation, token_packer
+from tamis.curation.state import TokenPackTask, packed_file
 from tamis.errors import UsageError
 from tamis.formats.megatron.index import read_index
+from tamis.formats.tokens.files import FORMATS
 from tamis.observe.report.facts import gather
 from tamis.observe.report.token_flow import token_flow
 from tamis.stages.text.io import JsonlReader, JsonlWriter
-from tamis.stages.text.tokens.stages import CountTokens, TokenWriter
+from tamis.stages.text.tokens.stages import IDENTITY, IDS, CountTokens, TokenWriter
 from tests.stages.text.tokens import small_tokenizers
 from tests.stages.text.tokens.small_tokenizers import TEXTS
 from tests.support.run_dirs import run_dir_path
@@ -123,6 +126,33 @@ def test_shuffled_sequences_do_not_depend_on_how_the_input_is_cut(data: Path, tm
     assert sorted(rows.reshape(-1).tolist()) == sorted(
         [i for one in expected(data) for i in one] + [0] * about["n_padding"]
     )
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_a_size_do_not_depend_on_how_the_passes_were_cut(tmp_path: Path, kind: str) -> None:
+    lists = [[i % 50] * (20 if i % 3 else 100 + i) for i in range(90)]
+    packed = [packed_from(tmp_path / str(n), lists, n, kind) for n in (90, 1, 7)]
+    assert len(packed[0]) > 5
+    assert packed[1] == packed[0]
+    assert packed[2] == packed[0]
+
+
+def packed_from(folder: Path, lists: list[list[int]], n_in_part: int, kind: str) -> list[bytes]:
+    """Return the contents of files of 600 bytes of ids, made from files with so many documents each."""
+    folder.mkdir()
+    parts = []
+    for k in range(0, len(lists), n_in_part):
+        some = lists[k : k + n_in_part]
+        ids = pa.array(some, pa.large_list(pa.uint16()))
+        table = pa.table({IDS: ids, IDENTITY: pa.array(range(len(some)), pa.uint64())})
+        parts.append(str(folder / f"{k:03d}.arrow"))
+        with pa.ipc.new_file(parts[-1], table.schema) as file:
+            file.write_table(table)
+    task = TokenPackTask(parts, kind, False, None, "concatenate", False, 600, {}, None, 1_000_000)
+    token_packer.pack(str(folder), task)
+    packed = packed_file(str(folder)).read()
+    assert packed is not None
+    return [Path(file.path).read_bytes() for file in packed.files]
 
 
 def test_shuffled_documents_are_the_same_documents(data: Path, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tamis import files
 from tamis.curation.state import PackedFile, PackedFiles, PackTask, packed_file
@@ -29,7 +28,8 @@ from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.schema.run_schema import kept_metadata, to_output_schema
-from tamis.formats.table_files import plain_types
+from tamis.formats.table_block import row_bytes
+from tamis.formats.table_files import RowChunks, plain_types
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.stages.text.tokens.stages import SPLIT_SEED
@@ -156,16 +156,20 @@ class _Shards:
         self._open: _TableFile | _LineFile | None = None
 
     def add(self, table: pa.Table) -> None:
-        sizes = _row_sizes(table)
+        sizes = row_bytes(table)
         first = 0
         while first < len(table):
             if self._open is None:
                 self._open = self._next()
-            room = len(table) if self._most is None else self._most - self._open.n_bytes
-            ends = np.cumsum(sizes[first:])
-            n = len(ends) if self._most is None else max(1, int(np.searchsorted(ends, room, side="right")))
-            self._open.write(table.slice(first, n), int(ends[min(n, len(ends)) - 1]))
-            first += n
+            last = len(table)
+            if self._most is not None:
+                room = self._most - self._open.n_bytes
+                last = first + int(np.searchsorted(np.cumsum(sizes[first:]), room, side="right"))
+                if not self._open.n_rows:  # a row that is larger than a file gets one of its own
+                    last = max(last, first + 1)
+            if last > first:
+                self._open.write(table.slice(first, last - first), sizes[first:last])
+            first = last
             if self._most is not None and (first < len(table) or self._open.n_bytes >= self._most):
                 self._finish()
 
@@ -195,14 +199,14 @@ class _LineFile:
         self.path, self.n_rows, self.n_bytes = path, 0, 0
         self._out = StreamWriter(files.fresh(path), codec_of(path))
 
-    def write(self, table: pa.Table, n_bytes: int) -> None:
+    def write(self, table: pa.Table, sizes: Array) -> None:
         for chunk in table[_LINE].chunks:
             _, offsets, data = chunk.buffers()
             ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
             if len(chunk):
                 self._out.write(memoryview(data)[int(ends[0]) : int(ends[-1])])
         self.n_rows += len(table)
-        self.n_bytes += n_bytes
+        self.n_bytes += int(sizes.sum())
 
     def close(self) -> None:
         self._out.finish()
@@ -216,23 +220,18 @@ class _TableFile:
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self.path, self.n_rows, self.n_bytes, self._schema = path, 0, 0, schema
         self._writer = registry.table_format(path).TableWriter(files.fresh(path), schema)
+        self._chunks = RowChunks(self._writer.write)
 
-    def write(self, table: pa.Table, n_bytes: int) -> None:
-        self._writer.write(to_output_schema(table, self._schema))
+    def write(self, table: pa.Table, sizes: Array) -> None:
+        self._chunks.add(to_output_schema(table, self._schema), self.n_bytes + np.cumsum(sizes) - sizes)
         self.n_rows += len(table)
-        self.n_bytes += n_bytes
+        self.n_bytes += int(sizes.sum())
 
     def close(self) -> None:
+        self._chunks.flush()
         self._writer.close()
         with open(self.path, "rb") as file:
             os.fsync(file.fileno())
-
-
-def _row_sizes(table: pa.Table) -> Array:
-    """Return the bytes of each row: of a line as it is, of others an even share of the table."""
-    if _LINE in table.column_names and len(table.column_names) == 1:
-        return np.asarray(pc.binary_length(table[_LINE]).to_numpy(), np.int64)
-    return np.full(len(table), max(1, table.nbytes // max(1, len(table))), np.int64)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -162,13 +162,16 @@ class _Output:
                 task = self._task
                 self._open = open_file(task.format, base, self._dtype, task.sequence_length, task.is_compressed)
             room = rows.offsets[first] + self._most - self._n_open
-            last = max(first + 1, int(np.searchsorted(rows.offsets, room, side="right")) - 1)
-            some = _slice(rows, first, last)
-            self._open.write(some)
-            self._n_open += len(some.ids)
-            self._n_rows += last - first
-            self.numbers["rows"] += last - first
-            self.numbers["tokens"] += len(some.ids)
+            last = max(first, int(np.searchsorted(rows.offsets, room, side="right")) - 1)
+            if not self._n_rows:  # a row that is larger than a file gets one of its own
+                last = max(last, first + 1)
+            if last > first:
+                some = _slice(rows, first, last)
+                self._open.write(some)
+                self._n_open += len(some.ids)
+                self._n_rows += last - first
+                self.numbers["rows"] += last - first
+                self.numbers["tokens"] += len(some.ids)
             first = last
             if self._n_open >= self._most or first < n_rows:
                 self._finish_file()

@@ -1,11 +1,13 @@
 """Parts that several formats of rows share; base.py defines what a format is.
 
 Covers: plain types, tables cut to a size, values that their type does not allow, formats whose columns are the same in
-every file (text, videos, images), and a writer that collects row groups.
+every file (text, videos, images), a writer that collects row groups, and rows in chunks that do not depend on the
+tables that they come in.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -23,6 +25,7 @@ from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, TableInfo
 from tamis.tasks.columns.casting import cast_table, is_plain, is_text, plain_array
 
 Path = str | os.PathLike[str]
+_CHUNK_BYTES = 4 << 20  # of rows that are written at once
 _SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
@@ -236,3 +239,31 @@ class BufferedWriter(Finishing, ABC):
             table = pa.concat_tables(self._waiting)
             self._waiting, self._n_waiting_bytes = [], 0
             self._write_group(table)
+
+
+class RowChunks:
+    """Passes rows to a writer in tables that end at multiples of a size.
+
+    Groups of rows follow from the tables that a writer gets, and these must not follow from partitions.
+    """
+
+    def __init__(self, write: Callable[[pa.Table], Any]) -> None:
+        self._write = write
+        self._waiting: list[pa.Table] = []  # rows of one chunk
+        self._chunk = 0
+
+    def add(self, table: pa.Table, starts: npt.NDArray[np.int64]) -> None:
+        """Append rows that begin at these bytes of the file."""
+        chunks = starts // _CHUNK_BYTES
+        firsts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(starts)]
+        for first, last in itertools.pairwise(firsts):
+            if chunks[first] != self._chunk:
+                self.flush()
+                self._chunk = int(chunks[first])
+            self._waiting.append(table.slice(first, last - first))
+
+    def flush(self) -> None:
+        if self._waiting:
+            # An empty table more: of a single one no copy would be made, and Arrow files show where a slice begins.
+            self._write(pa.concat_tables([*self._waiting, self._waiting[0].slice(0, 0)]).combine_chunks())
+        self._waiting, self._chunk = [], 0

@@ -8,7 +8,6 @@ committed.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -28,12 +27,12 @@ from tamis.formats import registry
 from tamis.formats.compression.streams import StreamReader, StreamWriter
 from tamis.formats.schema import run_schema
 from tamis.formats.table_block import row_bytes, row_hashes
+from tamis.formats.table_files import RowChunks
 from tamis.kernels.records import hash128
 from tamis.memory.release import reusing_large_blocks
 from tamis.stores.urls import is_bucket
 
 _READ_BYTES = 1 << 20
-_CHUNK_BYTES = 4 << 20  # of rows that are written at once
 _LINE_FEED = 10
 Array = np.ndarray[Any, Any]
 
@@ -90,8 +89,7 @@ class OutputParts:
         self._staged: list[StagedFile] = []
         self._out: Any = None
         self._rows = self._data_bytes = self._content = 0
-        self._waiting: list[pa.Table] = []  # rows of one chunk
-        self._chunk = 0
+        self._chunks: RowChunks | None = None
 
     def add_lines(self, data: Array) -> None:
         """Append whole lines, each with its line feed."""
@@ -112,28 +110,10 @@ class OutputParts:
         for first, last in self._ranges(starts):
             part = table.slice(first, last - first)
             self._open(part.schema)
-            self._write_rows(part, starts[first:last] + (self._data_bytes - int(starts[first])))
+            assert self._chunks is not None
+            self._chunks.add(part, starts[first:last] + (self._data_bytes - int(starts[first])))
             self._count(part.num_rows, int(sizes[first:last].sum()), hash128.sum128(*row_hashes(part)))
         self._offset += int(sizes.sum())
-
-    def _write_rows(self, table: pa.Table, starts: Array) -> None:
-        """Write rows that begin at these bytes of the file, in tables that end at multiples of a size.
-
-        Groups of rows follow from the tables that a writer gets, and these must not follow from partitions.
-        """
-        chunks = starts // _CHUNK_BYTES
-        firsts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(starts)]
-        for first, last in itertools.pairwise(firsts):
-            if chunks[first] != self._chunk:
-                self._flush_rows()
-                self._chunk = int(chunks[first])
-            self._waiting.append(table.slice(first, last - first))
-
-    def _flush_rows(self) -> None:
-        if self._waiting:
-            # An empty table more: of a single one no copy would be made, and Arrow files show where a slice begins.
-            self._out.write(pa.concat_tables([*self._waiting, self._waiting[0].slice(0, 0)]).combine_chunks())
-        self._waiting, self._chunk = [], 0
 
     def _ranges(self, starts: Array) -> Iterator[tuple[int, int]]:
         """Yield the records that go to the same file, as (first, after the last), and begin files in between."""
@@ -159,6 +139,7 @@ class OutputParts:
         else:
             writer = registry.load_table_format(self._spec.format).TableWriter
             self._out = writer(path, schema, **self._spec.table_options())
+            self._chunks = RowChunks(self._out.write)
         self._path = path
 
     def _count(self, n_rows: int, data_bytes: int, content: int) -> None:
@@ -169,9 +150,10 @@ class OutputParts:
     def _close_file(self) -> None:
         if self._out is None:
             return
-        self._flush_rows()
+        if self._chunks is not None:
+            self._chunks.flush()
         self._out.close()
-        self._out = None
+        self._out = self._chunks = None
         self._staged.append(
             replace(
                 self._about,

@@ -154,14 +154,20 @@ class ColumnFile:
             starts = pa.array(rows.starts.astype(np.int32))
             columns = [pa.FixedSizeListArray.from_arrays(values, self._length), _lists(rows.start_offsets, starts)]
         table = pa.table([*columns], schema=self._schema)
-        first, per_row = 0, max(1, table.nbytes // max(1, len(table)))
+        sizes = rows.lengths * self._dtype.itemsize
+        if rows.start_offsets is not None:
+            sizes = sizes + np.diff(rows.start_offsets) * 4
+        first = 0
         while first < len(table):  # row groups follow the rows, not the calls
-            n = max(1, (_ROW_GROUP_BYTES - self._n_bytes) // per_row)
-            part = table.slice(first, n)
-            self._held.append(part)
-            self._n_bytes += per_row * len(part)
-            first += n
-            if self._n_bytes + per_row > _ROW_GROUP_BYTES:
+            ends = np.cumsum(sizes[first:])
+            last = first + int(np.searchsorted(ends, _ROW_GROUP_BYTES - self._n_bytes, side="right"))
+            if not self._held:
+                last = max(last, first + 1)
+            if last > first:
+                self._held.append(table.slice(first, last - first))
+                self._n_bytes += int(ends[last - first - 1])
+            first = last
+            if first < len(table):
                 self._flush()
 
     def _flush(self) -> None:
