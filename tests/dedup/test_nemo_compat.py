@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tamis.stages.deduplication.id_generator import (
 from tamis.stages.text.deduplication.removal import TextDuplicatesRemovalStage
 from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
 from tamis.stages.text.io.reader import JsonlReader, ParquetReader
+from tamis.stages.text.io.writer import ParquetWriter
 from tamis.tasks import FileGroupTask
 from tests.support.run_dirs import run_dir_path
 
@@ -192,6 +195,89 @@ def test_starting_over_is_resumed_next_to_files_of_the_user(place: Path, tmp_pat
     workflow.run([], InProcessExecutor(), **MEMORY)
     assert len(pd.read_parquet(next(iter(folder.glob("*.parquet"))))) == 3
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["exact", "fuzzy"])
+def test_a_folder_of_ids_has_nothing_but_ids(place: Path, tmp_path: Path, kind: str) -> None:
+    outer, folder = tmp_path / "found", f"{kind.capitalize()}DuplicateIds"
+    identification(kind, place, outer).run(None, InProcessExecutor(), **MEMORY)
+    assert sorted(os.listdir(outer)) == [folder, f"{kind}_id_generator.json"]
+    assert [Path(name).suffix for name in os.listdir(outer / folder)] == [".parquet"]
+    assert len(pd.concat([pd.read_parquet(outer / folder / name) for name in os.listdir(outer / folder)])) >= 3
+    assert sorted(os.listdir(tmp_path)) == ["found", "found.tamis"]
+    assert run_dir_path(outer / folder) == tmp_path / "found.tamis" / f"{folder}.tamis"
+    reader = ParquetReader(str(outer))  # leaves the outputs of other runs out
+    with pytest.raises(UsageError, match="no input files"):
+        Pipeline("p", stages=[reader, ParquetWriter(str(tmp_path / "o"))]).run(InProcessExecutor())
+
+
+@pytest.mark.parametrize("kind", ["exact", "fuzzy"])
+@pytest.mark.parametrize("stop", ["before", "after"])
+def test_an_identification_that_was_interrupted_at_its_ids_is_resumed(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, stop: str
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    whole = table_of_ids(kind, place, tmp_path / "whole")
+    workflow = identification(kind, place, tmp_path / "found")
+    with monkeypatch.context() as patch:
+        if stop == "before":  # the first batch of ids is committed
+            patch.setattr("tamis.dedup.nemo_compat.id_files.IdNumbers.process", interrupt)
+        else:
+            patch.setattr("tamis.dedup.nemo_compat.id_files.of_files", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            workflow.run([], InProcessExecutor(), **MEMORY)
+    assert not (tmp_path / "found" / f"{kind}_id_generator.json").exists()
+    assert table_of_ids(kind, place, tmp_path / "found") == whole
+    assert workflow.run([], InProcessExecutor(), **MEMORY).status == "already"
+
+
+@pytest.mark.parametrize("kind", ["exact", "fuzzy"])
+def test_ids_that_were_moved_or_removed_are_known_or_made_again(place: Path, tmp_path: Path, kind: str) -> None:
+    whole = table_of_ids(kind, place, tmp_path / "found")
+    for name in ("found", "found.tamis"):
+        (tmp_path / name).rename(tmp_path / name.replace("found", "moved"))
+    workflow = identification(kind, place, tmp_path / "moved")
+    folder = tmp_path / "moved" / f"{kind.capitalize()}DuplicateIds"
+    moved = workflow.run([], InProcessExecutor(), **MEMORY)
+    assert moved.status == "already"
+    assert [Path(path).parent for task in moved.pipeline_tasks["identification"] for path in task.data] == [folder]
+    next(folder.glob("*.parquet")).unlink()
+    assert table_of_ids(kind, place, tmp_path / "moved") == whole
+    shutil.rmtree(folder)
+    assert table_of_ids(kind, place, tmp_path / "moved") == whole
+    shutil.rmtree(tmp_path / "moved")
+    assert table_of_ids(kind, place, tmp_path / "moved") == whole
+    assert workflow.run([], InProcessExecutor(), fresh=True, **MEMORY).status == "finished"
+    assert table_of_ids(kind, place, tmp_path / "moved") == whole
+
+
+def test_starting_over_leaves_the_run_of_an_output_in_this_one(place: Path, tmp_path: Path) -> None:
+    outer, inner = tmp_path / "out", tmp_path / "out" / "short"
+
+    def write(output: Path, fresh: bool) -> list[Any]:
+        stages = [ParquetReader(str(place / "in")), ParquetWriter(str(output))]
+        return Pipeline("p", stages=stages).run(InProcessExecutor(), fresh=fresh, **MEMORY)
+
+    write(outer, fresh=False)
+    before = [task.data for task in write(inner, fresh=False)]
+    assert run_dir_path(inner) == tmp_path / "out.tamis" / "short.tamis"
+    write(outer, fresh=True)
+    assert [task.data for task in write(inner, fresh=False)] == before
+    assert left(inner) == [f"d{i}" for i in range(10)]
+
+
+def identification(kind: str, place: Path, output: Path) -> Any:
+    if kind == "exact":
+        return ExactDeduplicationWorkflow(str(output), str(place / "in"))
+    return FuzzyDeduplicationWorkflow(str(output / "cache"), str(output), str(place / "in"))
+
+
+def table_of_ids(kind: str, place: Path, output: Path) -> list[int]:
+    """Return the ids that an identification wrote, run once more."""
+    identification(kind, place, output).run([], InProcessExecutor(), **MEMORY)
+    return sorted(pd.read_parquet(output / f"{kind.capitalize()}DuplicateIds")[CURATOR_DEDUP_ID_STR])
 
 
 def test_foreign_ids_are_neither_removed_nor_read(place: Path, tmp_path: Path) -> None:

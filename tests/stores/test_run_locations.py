@@ -74,11 +74,43 @@ def test_it_is_inside_of_a_part(tmp_path: Path, part: str) -> None:
 
 
 @pytest.mark.parametrize("run_dir", ["out.tamis", "out/_tamis"])
-def test_it_is_inside_of_what_is_in_another_output(tmp_path: Path, run_dir: str) -> None:
-    assert run_dir_of(tmp_path / "out" / "ids") == f"{tmp_path}/out/ids.tamis"
+def test_that_of_an_output_in_another_one_is_in_the_run_directory_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_dir: str
+) -> None:
+    ids = tmp_path / "out" / "ids"
+    assert run_dir_of(ids) == f"{ids}.tamis"
     make_run(tmp_path / run_dir)
-    assert has_run(str(tmp_path / "out"))
+    ids.mkdir(parents=True)
+    inner = tmp_path / run_dir / "ids.tamis"
+    assert run_dir_of(ids) == str(inner)
+    assert not has_run(str(ids))
+    make_run(inner)
+    assert run_dir_of(ids) == run_dir_of(inner) == str(inner)
+    assert has_run(str(ids))
+    assert output_of_run_dir(inner) == named_output(inner) == str(ids)
+    assert run_dir_of(ids / "parts") == f"{inner}/parts.tamis"
+    assert output_of_run_dir(inner / "parts.tamis") == f"{ids}/parts"
+    assert run_dir_of(tmp_path / run_dir / "curation" / "0") == f"{tmp_path}/{run_dir}/curation/0/_tamis"
+    monkeypatch.chdir(ids)
+    assert run_dir_of(".") == run_dir_of("../ids/") == str(inner)
+    monkeypatch.chdir(tmp_path)
+    assert run_dir_of("out/ids") == f"{run_dir}/ids.tamis"
+
+
+def test_that_of_an_inner_output_is_inside_of_it_where_the_outer_run_directory_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "out.tamis")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: path != f"{tmp_path}/out.tamis")
     assert run_dir_of(tmp_path / "out" / "ids") == f"{tmp_path}/out/ids/_tamis"
+    make_run(tmp_path / "out.tamis" / "ids.tamis")
+    assert run_dir_of(tmp_path / "out" / "ids") == f"{tmp_path}/out.tamis/ids.tamis"
+
+
+def test_one_next_to_its_output_stays_there_when_that_is_in_an_output_later(tmp_path: Path) -> None:
+    make_run(tmp_path / "out" / "ids.tamis")
+    make_run(tmp_path / "out.tamis")
+    assert run_dir_of(tmp_path / "out" / "ids") == f"{tmp_path}/out/ids.tamis"
 
 
 @pytest.mark.parametrize("name", ["out.tamis", "out/_tamis"])

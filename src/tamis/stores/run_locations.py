@@ -1,8 +1,9 @@
 """Locate the run directory of an output, and the local folder that represents an output in a bucket.
 
-The run directory of `out` is `out.tamis`, next to it, so that an output contains nothing but data. It is `out/_tamis`
-where there is no place for a neighbour, or where a neighbour would be in the way (`run_dir_of`), and in buckets. No
-other module joins an output and the name of its run directory.
+The run directory of `out` is `out.tamis`, next to it, so that an output contains nothing but data. That of an output in
+another one, `out/ids`, is `out.tamis/ids.tamis`, so that neither shows it. It is `out/_tamis` where there is no place
+for a neighbour, or where a neighbour would be in the way (`run_dir_of`), and in buckets. No other module joins an
+output and the name of its run directory.
 
 Everything that resuming a run in a bucket needs is in the bucket; the local folder can be lost, and is made anew from
 there on any machine.
@@ -63,9 +64,9 @@ def local_output_dir(output: str) -> str:
 def run_dir_of(output: str | os.PathLike[str]) -> str:
     """Return the run directory of an output, on this machine; a run directory is its own.
 
-    One that exists stays where it is. A new one is next to the output, except where that is not possible (the output is
-    a mount point, or the folder that contains it is read-only) or would show among the data of another run: in a run
-    directory, in scratch, in another output.
+    One that exists stays where it is. A new one is next to the output or, if that is in the output of another run, in
+    the run directory of that. It is inside of the output where neither is possible (the output is a mount point, or the
+    folder for the run directory is read-only) and for parts of a run: shards, passes, what is in scratch.
     """
     output = os.fspath(output)
     if is_bucket(output):
@@ -73,12 +74,21 @@ def run_dir_of(output: str | os.PathLike[str]) -> str:
     path = _resolve(output)
     if is_run_dir(path):
         return path
-    inside, neighbour = os.path.join(path, RUN_DIRECTORY), path + RUN_SUFFIX
+    inside = os.path.join(path, RUN_DIRECTORY)
     if os.path.isdir(inside) or _is_part(path):
         return inside
-    if os.path.isdir(neighbour):
+    apart = _run_dir_apart(path)
+    return apart if os.path.isdir(apart) or (_can_hold(apart) and not _is_mount_point(path)) else inside
+
+
+def _run_dir_apart(path: str) -> str:
+    """Return the run directory of an output outside of it: next to it, or in that of the output that contains it."""
+    neighbour = path + RUN_SUFFIX
+    parent, name = os.path.split(path)
+    parent = parent or "."
+    if is_run_dir(neighbour) or not has_run(parent):
         return neighbour
-    return inside if _is_mount_point(path) or not _can_have_neighbour(path) else neighbour
+    return os.path.join(run_dir_of(parent), name + RUN_SUFFIX)
 
 
 def output_of_run_dir(run_dir: str | os.PathLike[str]) -> str:
@@ -86,8 +96,12 @@ def output_of_run_dir(run_dir: str | os.PathLike[str]) -> str:
 
     A run directory that was given another name stands for its output itself.
     """
-    path = os.path.abspath(run_dir)
-    return os.path.dirname(path) if os.path.basename(path) == RUN_DIRECTORY else path.removesuffix(RUN_SUFFIX)
+    parent, name = os.path.split(os.path.abspath(run_dir))
+    if name == RUN_DIRECTORY:
+        return parent
+    if name.endswith(RUN_SUFFIX) and is_run_dir(parent):  # of an output in another one
+        parent = output_of_run_dir(parent)
+    return os.path.join(parent, name.removesuffix(RUN_SUFFIX))
 
 
 def named_output(path: str | os.PathLike[str]) -> str:
@@ -106,7 +120,11 @@ def is_run_dir(folder: str) -> bool:
 
 def has_run(folder: str) -> bool:
     """Return True if a folder is the output of a run."""
-    return is_run_dir(os.path.join(folder, RUN_DIRECTORY)) or is_run_dir(_resolve(folder) + RUN_SUFFIX)
+    path = _resolve(folder)
+    parent, name = os.path.split(os.path.abspath(path))
+    places = (os.path.join(path, RUN_DIRECTORY), path + RUN_SUFFIX)
+    places_above = (os.path.join(parent, RUN_DIRECTORY), parent + RUN_SUFFIX)
+    return any(map(is_run_dir, (*places, *(os.path.join(above, name + RUN_SUFFIX) for above in places_above))))
 
 
 def _resolve(path: str) -> str:
@@ -117,15 +135,12 @@ def _resolve(path: str) -> str:
 
 
 def _is_part(path: str) -> bool:
-    """Return True if an output is a part of something larger: of a run, of scratch, of another output."""
-    parent, name = os.path.split(os.path.abspath(path))
-    if SHARD_NAME.fullmatch(name) is not None:
-        return True
-    is_below = any(
+    """Return True if an output is a part of a run: a shard, or a folder in scratch or in a run directory."""
+    parts = os.path.abspath(path).split("/")
+    return SHARD_NAME.fullmatch(parts[-1]) is not None or any(
         part == RUN_DIRECTORY or part.endswith(RUN_SUFFIX) or _SCRATCH_NAME.fullmatch(part) is not None
-        for part in (*parent.split("/"), name)
+        for part in parts
     )
-    return is_below or has_run(parent)
 
 
 def _is_mount_point(path: str) -> bool:
@@ -143,8 +158,8 @@ def _is_mount_point(path: str) -> bool:
     return any(re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), mount) == name for mount in escaped)
 
 
-def _can_have_neighbour(path: str) -> bool:
-    """Return True if this user may create a folder next to a path, which need not exist."""
+def _can_hold(path: str) -> bool:
+    """Return True if this user may create a folder at a path, whose parents need not exist."""
     parent = os.path.dirname(os.path.abspath(path))
     while not os.path.exists(parent):
         parent = os.path.dirname(parent)

@@ -50,8 +50,15 @@ class IdFiles:
         """
         if is_bucket(self.folder):
             return True
-        has_generator = self.generator is None or os.path.exists(self.generator)
-        return has_generator and (self._manifest() is not None or (not n_duplicates and os.path.isdir(self.folder)))
+        from tamis.engine.run.output.directory import RunDir
+
+        if self.generator is not None and not os.path.exists(self.generator):
+            return False
+        if self._manifest() is None:
+            return not n_duplicates and os.path.isdir(self.folder)
+        return all(
+            os.path.exists(os.path.join(self.folder, file.name)) for file in RunDir(self.folder).files().written()
+        )
 
     def _manifest(self) -> Manifest | None:
         from tamis.engine.run.output.directory import RunDir

@@ -52,6 +52,7 @@ from tamis.memory import meter
 from tamis.stores import scratch_files, scratch_references
 from tamis.stores.run_locations import (
     FETCHED,
+    LOCKS,
     RUN_DIRECTORY,
     RUN_SUFFIX,
     SHARD_NAME,
@@ -524,10 +525,13 @@ class RunDir(files.Closing):
                 os.rmdir(os.path.join(output, folder))
 
     def _remove_entries(self, everything: bool) -> None:
-        """Remove what is in the run directory, in the order of `forget`; locks stay."""
+        """Remove what is in the run directory, in the order of `forget`.
+
+        Locks stay, and the run directories of outputs in this one: what these runs wrote is still there.
+        """
         for entry in sorted(os.listdir(self.path), key=_order_of_forgetting):
             full = os.path.join(self.path, entry)
-            if entry in ("lock", "dedup.lock") or (entry in _OF_WORKFLOWS and not everything):
+            if entry in LOCKS or entry.endswith(RUN_SUFFIX) or (entry in _OF_WORKFLOWS and not everything):
                 continue
             if os.path.isdir(full) and not os.path.islink(full):
                 shutil.rmtree(full, ignore_errors=True)
