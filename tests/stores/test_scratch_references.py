@@ -64,6 +64,16 @@ def test_scratch_of_any_depth_goes(tmp_path: Path) -> None:
     assert not list((tmp_path / "scratch").iterdir())
 
 
+def test_scratch_of_an_output_in_another_one_stays(tmp_path: Path) -> None:
+    outer, blocks = run_dir_path(tmp_path / "out"), make(tmp_path / "scratch" / f"tamis-{'f' * 16}")
+    tell(outer, "lock")
+    told = tell(run_dir_path(tmp_path / "out" / "ids"), "scratch.json", path=blocks)
+    assert told.parent.parent == outer
+    assert remove_referenced_below(str(outer))
+    assert (blocks / "block").exists()
+    assert told.exists()
+
+
 def test_a_folder_that_is_still_written_to_stays_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker outlives the run that was killed: it writes a block while the next run removes the folder."""
     old, new = make(tmp_path / f"tamis-{'a' * 16}"), tmp_path / f"tamis-{'b' * 16}"

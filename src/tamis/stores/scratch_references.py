@@ -14,7 +14,7 @@ from typing import Any
 
 from tamis import files
 from tamis.errors import RunConflict, TamisError
-from tamis.stores.run_locations import RUN_SUFFIX
+from tamis.stores.run_locations import RUN_SUFFIX, is_run_dir
 from tamis.stores.scratch_files import remove_tree
 from tamis.stores.urls import is_bucket
 
@@ -32,13 +32,14 @@ def register(pointer: str, path: str) -> None:
 
 
 def remove_referenced_below(folder: str, _above: frozenset[str] = frozenset()) -> bool:
-    """Remove what the run directories in a folder name, but for those of other outputs, which may be at work.
+    """Remove what the run directories in a folder name, but for those of outputs in others, which may be at work.
 
     False where something could not be removed: the files that name that stay.
     """
     pointers = []
     for folder_path, below, names in os.walk(folder):
-        below[:] = [name for name in below if not name.endswith(RUN_SUFFIX)]
+        if is_run_dir(folder_path):
+            below[:] = [name for name in below if not name.endswith(RUN_SUFFIX)]
         pointers += [os.path.join(folder_path, name) for name in _FILES if name in names]
     removed = [remove_referenced_scratch(pointer, _above) for pointer in pointers]
     return all(removed)
