@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,7 @@ def test_a_sample_is_a_line_and_back() -> None:
         40,
         "id-é",
         99,
-        excerpt=Excerpt("after\n<b>", 3, 12, [(0, 5)]),
+        excerpt=Excerpt("after\n<b>", 3, 12, ((0, 5),)),
         before=Excerpt("before", 0, 6),
         groups={"language": "de"},
     )
@@ -124,7 +123,7 @@ def test_what_is_no_sample_is_left_out(line: bytes) -> None:
 
 
 def test_texts_and_marks_of_a_hostile_file_are_bounded() -> None:
-    excerpt = Excerpt("x" * 50_000, -5, 3, [(-1, 4), (2, 10**9), (9, 3), *[(i, i + 1) for i in range(500)]])
+    excerpt = Excerpt("x" * 50_000, -5, 3, ((-1, 4), (2, 10**9), (9, 3), *((i, i + 1) for i in range(500))))
     read = decode_sample(encode_sample(DocumentSample(1, SampleOutcome.DROPPED, rule="r" * 5000, excerpt=excerpt)))
     assert read.excerpt is not None
     assert (len(read.excerpt.text), read.excerpt.start, len(read.rule)) == (EXCERPT_CHARS, 0, 200)
@@ -169,8 +168,8 @@ def test_a_record_is_a_line_of_its_own_until_it_is_described(tmp_path: Path) -> 
     assert list(read_samples(io.BytesIO(encode_sample(sample)[:-3]))) == []  # killed while it was written
     described = describe(sample, lambda text: [(text.index("of"), len(text))])
     assert (described.id, described.record, described.text_field) == ("id 3", None, "")
-    assert described.excerpt == Excerpt("two lines\nof text", 0, 17, [(10, 17)])
-    broken = describe(replace(sample, record=b"{"))
+    assert described.excerpt == Excerpt("two lines\nof text", 0, 17, ((10, 17),))
+    broken = describe(sample._replace(record=b"{"))
     assert broken.excerpt == Excerpt("", 0, 0)
 
 

@@ -27,6 +27,7 @@ from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.errors import Incomplete, RunConflict, StoreError, TamisError, UsageError
 from tamis.hints import command
+from tamis.memory.release import without_collector
 from tamis.stores.run_locations import run_dir_of
 from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, Task
@@ -172,7 +173,8 @@ def load_report() -> None:
 def leave_report(run_dir: str) -> str:
     """Write report.html, and return its path. A report that cannot be written never fails a run."""
     try:
-        return str(_satellites.load("report.write")(run_dir))
+        with without_collector():
+            return str(_satellites.load("report.write")(run_dir))
     except (TamisError, OSError) as exc:
         _log.warning("no report: %s", exc)
         return ""

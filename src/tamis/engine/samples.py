@@ -32,8 +32,9 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from tamis.engine import wire
@@ -63,18 +64,16 @@ class SampleOutcome(StrEnum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """A part of a text. `start`: characters before it; `marks`: ranges in it that a rule counted."""
 
     text: str = ""
     start: int = 0
     n_chars: int = 0  # of the whole text
-    marks: list[tuple[int, int]] = field(default_factory=list)
+    marks: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
-class DocumentSample:
+class DocumentSample(NamedTuple):
     """One document. `file`: the number of its input file, -1 if it has none; `offset`: its position there.
 
     `value` and `threshold`: as in verdicts; `distance`: of the value from the limit. `before`: the text as it was read,
@@ -95,7 +94,7 @@ class DocumentSample:
     distance: float | None = None
     excerpt: Excerpt | None = None
     before: Excerpt | None = None
-    groups: dict[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = MappingProxyType({})
     record: bytes | None = None
     text_field: str = ""
     groups_in_record: bool = False
@@ -123,6 +122,11 @@ def size_of_role(role: str, share: float = 1.0) -> int:
     (400, 17, 3)
     """
     size = _N_OF_ROLE.get(role) or (_N_NEAR if role.startswith("near\n") else _N_RULE)
+    return _size_of_share(size, share)
+
+
+@functools.lru_cache(64)
+def _size_of_share(size: int, share: float) -> int:
     mean = size * share
     return min(size, math.ceil(1.5 * mean + 4 * math.sqrt(mean)) + 3)
 
@@ -268,7 +272,7 @@ def _without_text(sample: DocumentSample) -> DocumentSample:
     """Return a sample without its text; one whose record is still needed for its groups keeps it until then."""
     if sample.groups_in_record or not (sample.has_text or sample.id):
         return sample
-    return replace(sample, id="", excerpt=None, before=None, record=None, text_field="")
+    return sample._replace(id="", excerpt=None, before=None, record=None, text_field="")
 
 
 def orders_of(
@@ -290,14 +294,14 @@ def excerpt_of(text: str, marks: Sequence[tuple[int, int]] = ()) -> Excerpt:
     """Return the part of a text around its first mark, or its beginning.
 
     >>> excerpt_of("one two", [(4, 7)])
-    Excerpt(text='one two', start=0, n_chars=7, marks=[(4, 7)])
+    Excerpt(text='one two', start=0, n_chars=7, marks=((4, 7),))
     """
     start = 0
     if marks and marks[0][1] > EXCERPT_CHARS:
         start = max(0, min(marks[0][0] - _BEFORE_MARK, len(text) - EXCERPT_CHARS))
     shown = text[start : start + EXCERPT_CHARS].encode("utf-8", "replace").decode()  # no half of a surrogate pair
     inside = [(max(a - start, 0), min(b - start, len(shown))) for a, b in marks if b > start]
-    return Excerpt(shown, start, len(text), [(a, b) for a, b in inside if a < b][:MAX_MARKS])
+    return Excerpt(shown, start, len(text), tuple((a, b) for a, b in inside if a < b)[:MAX_MARKS])
 
 
 def describe(
@@ -311,8 +315,7 @@ def describe(
     text = text if isinstance(text, str) else ""
     excerpt = excerpt_of(text, find_marks(text))
     groups = groups_of_record(values) if sample.groups_in_record else sample.groups
-    return replace(
-        sample,
+    return sample._replace(
         record=None,
         text_field="",
         groups_in_record=False,
@@ -340,7 +343,7 @@ def describe_file(
 def _with_groups(sample: DocumentSample) -> DocumentSample:
     """Return a sample without a text, but with the groups of its record."""
     values = _record_of(sample)
-    return replace(sample, record=None, text_field="", groups_in_record=False, groups=groups_of_record(values))
+    return sample._replace(record=None, text_field="", groups_in_record=False, groups=groups_of_record(values))
 
 
 def _record_of(sample: DocumentSample) -> Mapping[str, Any]:
@@ -389,38 +392,40 @@ def as_name(value: Any) -> str:
 # -- the file -------------------------------------------------------------------------------------------------------
 def encode_sample(sample: DocumentSample) -> bytes:
     """Return a sample as one line, without the fields that are empty; its record is a second one."""
-    values: dict[str, Any] = {
-        "key": sample.key,
-        "outcome": sample.outcome,
-        "file": sample.file,
-        "offset": sample.offset,
-    }
-    for name in _OPTIONAL:
-        if value := getattr(sample, name):
-            values[name] = value
+    return b"".join(encoded_parts(sample))
+
+
+def encoded_parts(sample: DocumentSample) -> list[bytes]:
+    """Return the parts of `encode_sample`, without a copy of the record."""
+    parts = [f'{{"key":{sample.key},"outcome":"{sample.outcome}","file":{sample.file},"offset":{sample.offset}']
+    for name, text in zip(_TEXTS, (sample.id, sample.stage, sample.rule, sample.value, sample.threshold), strict=True):
+        if text:
+            parts.append(f'"{name}":{_quoted(text)}')
+    if sample.n_bytes:
+        parts.append(f'"n_bytes":{sample.n_bytes}')
+    if sample.groups:
+        groups = (f"{_quoted(name)}:{_quoted(text)}" for name, text in sample.groups.items())
+        parts.append(f'"groups":{{{",".join(groups)}}}')
     if sample.distance is not None:
-        values["distance"] = sample.distance
-    for name in _EXCERPTS:
-        if (excerpt := getattr(sample, name)) is not None:
-            values[name] = [excerpt.text, excerpt.start, excerpt.n_chars, excerpt.marks]
+        parts.append(f'"distance":{sample.distance!r}')
+    for name, excerpt in zip(_EXCERPTS, (sample.excerpt, sample.before), strict=True):
+        if excerpt is not None:
+            parts.append(f'"{name}":{_encode(excerpt)}')
     if sample.record is None:
-        return _as_line(values)
-    values["text_field"] = sample.text_field
+        return [f"{','.join(parts)}}}\n".encode()]
+    parts.append(f'"text_field":{_quoted(sample.text_field)}')
     if sample.groups_in_record:
-        values["groups_in_record"] = True
-    return b"".join([_as_line(values), sample.record, b"\n"])
+        parts.append('"groups_in_record":true')
+    return [f"{','.join(parts)}}}\n".encode(), sample.record, b"\n"]
 
 
 def encode_complete_to(complete_to: CompleteTo | None) -> bytes:
     """Return the line that says up to which key samples are complete, if they are not."""
-    return b"" if complete_to is None else _as_line({"complete_to": complete_to.key})
+    return b"" if complete_to is None else f'{{"complete_to":{complete_to.key}}}\n'.encode()
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _as_line(values: Mapping[str, Any]) -> bytes:
-    return _encode(values).encode() + b"\n"
+_quoted = json.encoder.encode_basestring_ascii
 
 
 def decode_sample(line: bytes, record: bytes | None = None) -> DocumentSample:
@@ -431,7 +436,7 @@ def decode_sample(line: bytes, record: bytes | None = None) -> DocumentSample:
 
 def _decoded(line: bytes) -> Mapping[str, Any]:
     try:
-        values = json.loads(line)
+        values = json.loads(line.decode())  # faster than of bytes, whose encoding json guesses
         if type(values) is not dict:
             raise ValueError("no object")
     except (ValueError, RecursionError) as exc:
@@ -478,7 +483,6 @@ def _as_sample(values: Mapping[str, Any], record: bytes | None) -> DocumentSampl
 
 
 _TEXTS = ("id", "stage", "rule", "value", "threshold")
-_OPTIONAL = (*_TEXTS, "n_bytes", "groups")
 _EXCERPTS = ("excerpt", "before")
 
 
@@ -491,7 +495,7 @@ def _excerpt(values: Any) -> Excerpt | None:
     text = text[:EXCERPT_CHARS]
     ranges = [(int(a), int(b)) for a, b in marks[:MAX_MARKS]]
     ranges = [(a, min(b, len(text))) for a, b in ranges if 0 <= a < b and a < len(text)]
-    return Excerpt(text, max(start, 0), max(n_chars, len(text)), sorted(ranges))
+    return Excerpt(text, max(start, 0), max(n_chars, len(text)), tuple(sorted(ranges)))
 
 
 class SampleLine(NamedTuple):
@@ -507,7 +511,7 @@ class SampleLine(NamedTuple):
 
 def read_lines(data: bytes) -> Iterator[SampleLine | CompleteTo]:
     """Yield what a file contains that can be chosen. What is no sample is left out, such as half a line at its end."""
-    for values, record, start, end in _entries(data):
+    for values, record_start, start, end in _entries(data):
         key, complete_to = values.get("key"), values.get("complete_to")
         outcome, distance = values.get("outcome"), values.get("distance")
         stage, rule = values.get("stage", ""), values.get("rule", "")
@@ -518,9 +522,9 @@ def read_lines(data: bytes) -> Iterator[SampleLine | CompleteTo]:
             continue
         if not (type(stage) is type(rule) is str and (distance is None or _is_finite(distance))):
             continue
-        has_text = record is not None or "excerpt" in values
+        has_text = record_start > 0 or "excerpt" in values
         orders = orders_of(key, outcome, has_text, stage[:_MAX_NAME], rule[:_MAX_NAME], distance)
-        yield SampleLine(key, orders, has_text, record is not None, start, end)
+        yield SampleLine(key, orders, has_text, record_start > 0, start, end)
 
 
 def _is_finite(value: Any) -> bool:
@@ -535,16 +539,17 @@ def read_samples(file: IO[bytes]) -> Iterator[DocumentSample | CompleteTo]:
 
     Lines that are none, such as the last one of a killed run, are left out.
     """
-    for values, record, _, _ in _entries(file.read(MAX_FILE_BYTES)):
+    data = file.read(MAX_FILE_BYTES)
+    for values, record_start, _, end in _entries(data):
         if type(key := values.get("complete_to")) is int:
             yield CompleteTo(key)
             continue
         with contextlib.suppress(wire.Garbled):
-            yield _as_sample(values, record)
+            yield _as_sample(values, data[record_start : end - 1] if record_start else None)
 
 
-def _entries(data: bytes) -> Iterator[tuple[Mapping[str, Any], bytes | None, int, int]]:
-    """Yield the values of each line with the record that follows it, if one does, and where both are."""
+def _entries(data: bytes) -> Iterator[tuple[Mapping[str, Any], int, int, int]]:
+    """Yield the values of each line, where the record that follows it begins (0: none does), and where both are."""
     start = 0
     while (end := data.find(b"\n", start) + 1) > 0:
         first, start = start, end
@@ -553,9 +558,9 @@ def _entries(data: bytes) -> Iterator[tuple[Mapping[str, Any], bytes | None, int
         except wire.Garbled:
             continue
         if "text_field" not in values:
-            yield values, None, first, end
+            yield values, 0, first, end
         elif (start := data.find(b"\n", end) + 1) > 0:
-            yield values, data[end : start - 1], first, start
+            yield values, end, first, start
         else:
             return
 

@@ -251,11 +251,12 @@ def _run_chunk(
     if bad:
         _quarantine_bad(bad, label, parents, documents, before, book, notes.quarantine)
     is_sink = is_last and (stage.is_sink_stage or any(isinstance(r, FileGroupTask) for r in results))
-    for serials, note in _account(book, label, before, documents, drops, list(bad), is_sink):
+    dropped = _account(book, label, before, documents, drops, list(bad), is_sink)
+    if notes.samples is not None:
+        notes.samples.note_dropped(stage_input.batches, before, label, dropped)
+    for serials, note in dropped:
         identity = hash128.sum128(*before, serials)
         # In this order: examples are some of those whose ids were looked up.
-        if notes.samples is not None:
-            notes.samples.note_dropped(stage_input.batches, before, serials, label, note)
         notes.rejections.add(stage_input.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
         book.drop(
             note.reason, len(serials), identity, stage_input.n_bytes(serials), stage_input.examples(serials, note.ids)

@@ -15,8 +15,10 @@ import contextlib
 import copy
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +39,7 @@ from tamis.engine.samples import (
     as_name,
     describe_file,
     encode_complete_to,
-    encode_sample,
+    encoded_parts,
     excerpt_of,
     groups_of_record,
     orders_of,
@@ -47,6 +49,7 @@ from tamis.engine.samples import (
 from tamis.engine.schema import ID_FIELD, FileKind, RecordedRule
 from tamis.failures import is_memory_failure
 from tamis.kernels.records import hash128
+from tamis.memory.release import without_collector
 from tamis.stages.base import ProcessingStage
 from tamis.stages.notes import DropNote
 from tamis.tasks import DocumentBatch, Lineage, Origin
@@ -92,7 +95,11 @@ def describe_samples(plan: SamplePlan, path: str, base: str) -> list[StagedFile]
     Return none if that cannot be done, as where the file is on another machine: a run does not depend on it.
     """
     try:
-        with open(path, "rb") as source, files.create(base + ".samples", files.OWN) as target:
+        with (
+            open(path, "rb") as source,
+            files.create(base + ".samples", files.OWN) as target,
+            without_collector(),
+        ):
             describe_file(source, target, plan.find_evidence)
     except Exception as exc:
         if not isinstance(exc, FileNotFoundError):
@@ -123,6 +130,36 @@ class _Document(NamedTuple):
     has_text: bool
 
 
+class _Dropped(NamedTuple):
+    """Documents that the rules of a stage dropped in one call, rule after rule.
+
+    `rules`: the number of the note of each; `starts`: where the documents of each note begin.
+    """
+
+    notes: list[DropNote]
+    starts: Array
+    rules: Array
+    serials: Array
+    keys: Array
+
+    @classmethod
+    def of(cls, drops: Sequence[tuple[Array, DropNote]], columns: Sequence[Array]) -> _Dropped:
+        """Return the documents of all rules. `columns`: what keys are made of, for all documents of the call."""
+        notes, sizes = [note for _, note in drops], [len(serials) for serials, _ in drops]
+        serials = np.concatenate([serials for serials, _ in drops])
+        keys = _keys(*(column[serials] for column in columns))
+        return cls(notes, np.cumsum([0, *sizes[:-1]]), np.repeat(np.arange(len(drops)), sizes), serials, keys)
+
+    def first_of_rules(self, mask: Array, n: int, order: Array) -> Array:
+        """Return the first n documents of each rule that are in a mask, in an order, then by their keys."""
+        at = np.flatnonzero(mask)
+        if not len(at):
+            return at
+        at = at[np.lexsort((self.keys[at], order[at], self.rules[at]))]
+        rules = self.rules[at]
+        return at[np.arange(len(at)) - np.searchsorted(rules, rules) < n]
+
+
 class _Line(NamedTuple):
     """A document whose record is a line that shows it as it is. `groups`: None if they are those of the line."""
 
@@ -149,23 +186,24 @@ class SampleCollector:
             self._chosen.narrow(CompleteTo(int(_NO_LIMIT / n_documents * self._chosen.size_of("all"))))
         self._field = plan.text_field
         self._is_off = False
-        self._keyed: tuple[tuple[Array, Array], Array] | None = None  # keys of the documents of a call, by identity
         self._samples: dict[int, _Line | DocumentSample] = {}
-        self._lines = b""
+        self._lines: list[bytes] = []
 
     def note_dropped(
         self,
         batches: Sequence[DocumentBatch],
         identity: tuple[Array, Array],
-        serials: Array,
         stage: str,
-        note: DropNote,
+        drops: Sequence[tuple[Array, DropNote]],
     ) -> None:
-        """Choose among documents that a rule dropped. `identity`: of all documents of the call, by serial."""
-        if self._is_off:
+        """Choose among documents that the rules of a stage dropped in one call.
+
+        `identity`: of all documents of the call, by serial; `drops`: for each rule, serials and what was noted.
+        """
+        if self._is_off or not drops:
             return
         with self._harmless():
-            self._note_dropped(batches, identity, serials, stage, note)
+            self._note_dropped(batches, identity, stage, drops)
 
     @contextlib.contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -181,44 +219,50 @@ class SampleCollector:
         self,
         batches: Sequence[DocumentBatch],
         identity: tuple[Array, Array],
-        serials: Array,
         stage: str,
-        note: DropNote,
+        drops: Sequence[tuple[Array, DropNote]],
     ) -> None:
+        """Choose among the documents of all rules at once: a choice for each rule would take several times as long."""
         if not all(type(batch) is DocumentBatch for batch in batches):
             return
-        keys = self._keys_of_call(batches, identity)[serials]
-        rule, near = rule_roles(stage, note.reason)
-        limits = {role: self._limit_of(role) for role in (SampleOutcome.DROPPED, rule, "all")}
-        low = np.flatnonzero(keys <= np.uint64(max(limits.values())))
-        shown = {k for role in (SampleOutcome.DROPPED, rule) for k in self._lowest(role, keys, low, limits[role])}
-        distances = self._distances(stage, note)
-        if distances is not None:
-            shown.update(self._nearest(near, distances, keys))
-        chosen = np.array(sorted(shown.union(self._lowest("all", keys, low, limits["all"]))), np.int64)
-        if not len(chosen):
-            return
-        threshold = _shown(note.threshold)
+        places = [b.places() for b in batches if b.num_items]
+        file, offset = places[0] if len(places) == 1 else map(np.concatenate, zip(*places, strict=True))
+        dropped = _Dropped.of(drops, (*identity, file, offset))
+        distances = self._distances(stage, dropped)
+        shown = np.zeros(len(dropped.keys), bool)
+        shown[self._lowest(SampleOutcome.DROPPED, dropped.keys)] = True
+        shown[self._of_rules(stage, dropped, distances)] = True
+        chosen = shown.copy()
+        chosen[self._lowest("all", dropped.keys)] = True
+        documents = []
+        thresholds = [""] * len(dropped.notes)
+        for k in np.flatnonzero(chosen).tolist():
+            rule = int(dropped.rules[k])
+            note, position = dropped.notes[rule], k - int(dropped.starts[rule])
+            value = None if note.values is None else note.values[position]
+            distance = None if distances[k] == np.inf else float(distances[k])
+            threshold = thresholds[rule] = thresholds[rule] or _shown(note.threshold)
+            about = _About(SampleOutcome.DROPPED, stage, note.reason, _shown(value), threshold, distance)
+            documents.append(_Document(int(dropped.keys[k]), int(dropped.serials[k]), about, bool(shown[k])))
+        first = 0
         for batch in batches:
-            if not batch.num_items:
-                continue
-            first = int(batch.serial[0])
-            here = chosen[(serials[chosen] >= first) & (serials[chosen] < first + batch.num_items)]
-            documents = []
-            for k in here.tolist():
-                value = None if note.values is None else note.values[k]
-                distance = None if distances is None or distances[k] == np.inf else float(distances[k])
-                about = _About(SampleOutcome.DROPPED, stage, note.reason, _shown(value), threshold, distance)
-                documents.append(_Document(int(keys[k]), int(serials[k]) - first, about, k in shown))
-            self._add(batch, documents)
+            end = first + batch.num_items
+            self._add(batch, [d._replace(row=d.row - first) for d in documents if first <= d.row < end])
+            first = end
 
-    def _keys_of_call(self, batches: Sequence[DocumentBatch], identity: tuple[Array, Array]) -> Array:
-        """Return the keys of all documents of a call, by serial: computed once for all rules of a stage."""
-        if self._keyed is None or self._keyed[0] is not identity:
-            places = [b.places() for b in batches if b.num_items]
-            file, offset = (np.concatenate([p[i] for p in places]) for i in (0, 1))
-            self._keyed = identity, _keys(*identity, file, offset)
-        return self._keyed[1]
+    def _of_rules(self, stage: str, dropped: _Dropped, distances: Array) -> Array:
+        """Return the positions of documents that may be chosen for their rule: any, and the nearest to its limit."""
+        keys, nearest = [], []
+        for note in dropped.notes:
+            rule, near = rule_roles(stage, note.reason)
+            keys.append(self._limit_of(rule))
+            last, limit = self._chosen.last_of(near), self._limits.distances.get(near, np.inf)
+            nearest.append(limit if last is None else min(limit, last[0]))
+        is_low = dropped.keys <= np.array(keys, np.uint64)[dropped.rules]
+        is_near = (distances <= np.array(nearest)[dropped.rules]) & (distances < np.inf)
+        any_of_rule, near = rule_roles(stage, "")
+        low = dropped.first_of_rules(is_low, self._chosen.size_of(any_of_rule), dropped.keys)
+        return np.concatenate([low, dropped.first_of_rules(is_near, self._chosen.size_of(near), distances)])
 
     def note_written(self, batches: Sequence[DocumentBatch]) -> None:
         """Choose among documents that are written."""
@@ -238,7 +282,7 @@ class SampleCollector:
         limits = {outcome: self._limit_of(outcome) for outcome in (SampleOutcome.KEPT, SampleOutcome.CHANGED)}
         room = {outcome: self._chosen.size_of(outcome) for outcome in limits}
         in_all = np.zeros(len(keys), bool)
-        in_all[self._lowest("all", keys, np.arange(len(keys)), self._limit_of("all"))] = True
+        in_all[self._lowest("all", keys)] = True
         is_open = (keys <= limits[SampleOutcome.KEPT]) | (may_differ & (keys <= limits[SampleOutcome.CHANGED]))
         candidates = np.flatnonzero(is_open | in_all)
         order = candidates[np.argsort(keys[candidates], kind="stable")]
@@ -274,7 +318,7 @@ class SampleCollector:
         if not self._lines:
             return []
         with files.create(base + ".samples", files.OWN) as file:
-            file.write(self._lines)
+            file.writelines(self._lines)
         return [StagedFile(base + ".samples", FileKind.SAMPLES, extension="jsonl")]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
@@ -286,38 +330,25 @@ class SampleCollector:
             limit = min(limit, complete_to.key)
         return limit if last is None else min(limit, last[1])
 
-    def _lowest(self, role: str, keys: Array, indices: Array, limit: int) -> list[int]:
-        """Return which of these indices have keys that may be chosen for a role."""
-        if not len(indices):
-            return []
+    def _lowest(self, role: str, keys: Array) -> Array:
+        """Return the positions of keys that may be chosen for a role."""
         size = self._chosen.size_of(role)
-        lowest = indices[keys[indices] <= np.uint64(limit)]
+        lowest = np.flatnonzero(keys <= np.uint64(self._limit_of(role)))
         if len(lowest) > size:
             lowest = lowest[np.argpartition(keys[lowest], size - 1)[:size]]
-        indices_of_role: list[int] = lowest.tolist()
-        return indices_of_role
+        return lowest
 
-    def _nearest(self, role: str, distances: Array, keys: Array) -> list[int]:
-        """Return the indices of the values nearest to a limit."""
-        limit, size = self._limits.distances.get(role, np.inf), self._chosen.size_of(role)
-        if (last := self._chosen.last_of(role)) is not None:
-            limit = min(limit, last[0])
-        near = np.flatnonzero((distances <= limit) & (distances < np.inf))
-        if len(near) > size:
-            near = near[distances[near] <= np.partition(distances[near], size - 1)[size - 1]]
-        nearest: list[int] = near[np.lexsort((keys[near], distances[near]))[:size]].tolist()
-        return nearest
-
-    def _distances(self, stage: str, note: DropNote) -> Array | None:
-        """Return how far each value is from the limit of its rule; infinite where that is no number; None: no limit."""
-        limits = self._plan.limits.get((stage, note.reason))
-        if limits is None or note.values is None:
-            return None
-        values = _numbers(note.values)
-        distances = np.abs(values - limits[0])
-        for limit in limits[1:]:
-            np.minimum(distances, np.abs(values - limit), out=distances)
-        distances[np.isnan(distances)] = np.inf
+    def _distances(self, stage: str, dropped: _Dropped) -> Array:
+        """Return how far each value is from the limit of its rule; infinite where one of them is no number."""
+        distances = np.full(len(dropped.keys), np.inf)
+        for note, start in zip(dropped.notes, dropped.starts.tolist(), strict=True):
+            limits = self._plan.limits.get((stage, note.reason))
+            if limits is None or note.values is None:
+                continue
+            values = _numbers(note.values)
+            of_rule = distances[start : start + len(values)]
+            for limit in limits:
+                np.fmin(of_rule, np.abs(values - limit), out=of_rule)  # not of NaN
         return distances
 
     # -- storing ------------------------------------------------------------------------------------------------------
@@ -411,11 +442,11 @@ class SampleCollector:
     def finish(self) -> None:
         """Take from lines what is stored of the documents that are chosen, before the unit lets go of them."""
         with self._harmless():
-            lines = []
+            lines: list[bytes] = []
             for key, is_shown in self._chosen.members().items():
                 sample = self._samples[key]
-                lines.append(encode_sample(self._read(sample, is_shown) if isinstance(sample, _Line) else sample))
-            self._lines = b"".join([encode_complete_to(self._chosen.complete_to), *lines]) if lines else b""
+                lines += encoded_parts(self._read(sample, is_shown) if isinstance(sample, _Line) else sample)
+            self._lines = [encode_complete_to(self._chosen.complete_to), *lines] if lines else []
         self._samples.clear()
 
     def _read(self, sample: _Line, is_shown: bool) -> DocumentSample:
@@ -448,6 +479,13 @@ def _groups_in_line(line: bytes) -> dict[str, str]:
 
 
 _BACKSLASH = ord("\\")
+
+
+@cache
+def _fields_pattern(fields: tuple[str, ...]) -> re.Pattern[bytes]:
+    return re.compile(b'"(%s)"' % b"|".join(re.escape(field.encode()) for field in fields))
+
+
 _OPENING = re.compile(rb'\s*:\s*"')
 _VALUE = re.compile(rb'\s*:\s*(?:"([^"\\]*)"|null)')
 
@@ -463,14 +501,13 @@ def names_in_line(line: bytes, fields: Sequence[str]) -> dict[str, str]:
     >>> names_in_line(b'{"of": {"url": "y.org"}, "text": "}", "url": 5}', ["url"])
     {'url': '5'}
     """
+    found = {m[1]: m.span() for m in _fields_pattern(tuple(fields)).finditer(line)}  # of equal ones the last counts
     names = {}
     for field in fields:
-        quoted = f'"{field}"'.encode()
-        start = line.rfind(quoted)  # of fields with the same name, the last one counts
+        start, end = found.get(field.encode(), (-1, 0))
         if start < 0:
             names[field] = ""
             continue
-        end = start + len(quoted)
         value = _VALUE.match(line, end)
         is_outside = line.count(b"}", end) == 1 or line.count(b"{", 0, start) == 1
         if value is None or not is_outside or line[start - 1] == _BACKSLASH:
@@ -579,6 +616,8 @@ def _shown(value: Any) -> str:
     """Return a value or limits as verdicts have them, cut to a bound."""
     if value is None:
         return ""
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return repr(value)
     if isinstance(value, Mapping):
         value = dict(value)
     return (value if isinstance(value, str) else json.dumps(value, default=str))[:1000]

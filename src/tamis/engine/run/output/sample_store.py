@@ -43,6 +43,7 @@ class SampleStore:
         self._path = os.path.join(run_dir, FILE)
         self._chosen = RoleSelection()
         self._lines: dict[int, SampleLine] = {}  # by key, where they are in the file
+        self._is_described = False  # the file was replaced by another process: `_lines` is of the one before
         self._is_settled = True  # the file has what is chosen, and nothing else
         with contextlib.suppress(OSError):
             for entry in read_lines(_read(self._path)):
@@ -63,6 +64,9 @@ class SampleStore:
     def merge(self, paths: Iterable[str]) -> None:
         """Take the samples of staged files. A disk that is full costs samples, never a commit."""
         with contextlib.suppress(OSError):
+            if self._is_described:
+                self._lines = {e.key: e for e in read_lines(_read(self._path)) if isinstance(e, SampleLine)}
+                self._is_described = False
             chosen, n_bytes = [], os.path.getsize(self._path) if os.path.exists(self._path) else 0
             for data in map(_read, paths):
                 for entry in read_lines(data):
@@ -70,7 +74,7 @@ class SampleStore:
                         self._chosen.narrow(entry)
                         self._is_settled = False
                     elif self._consider(entry):
-                        chosen.append(data[entry.start : entry.end])
+                        chosen.append(memoryview(data)[entry.start : entry.end])
                         end = n_bytes + len(chosen[-1])
                         self._lines[entry.key] = entry._replace(start=n_bytes, end=end)
                         n_bytes = end
@@ -87,7 +91,7 @@ class SampleStore:
 
     def write_chosen(self, path: str) -> bool:
         """Write the samples that are chosen into a file; return False, and write none, if all are described."""
-        if not any(self._lines[key].has_record for key in self._chosen.members()):
+        if self._is_described or not any(self._lines[key].has_record for key in self._chosen.members()):
             return False
         with open(self._path, "rb") as source, files.create(path, files.OWN) as target:
             self._copy(source, target)
@@ -104,8 +108,7 @@ class SampleStore:
                     describe_file(source, target, lambda sample, text: ())
                 else:
                     shutil.copyfileobj(source, target)
-            self._lines = {e.key: e for e in read_lines(_read(self._path)) if isinstance(e, SampleLine)}
-            self._is_settled = True
+            self._is_settled = self._is_described = True
 
     def close(self) -> None:
         """Leave in the file what is chosen."""
@@ -131,5 +134,5 @@ class SampleStore:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(MAX_FILE_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        return file.read(min(os.fstat(file.fileno()).st_size, MAX_FILE_BYTES))
