@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 # Numbers fitted by one test must not steer the next one.
 os.environ["TAMIS_PROFILES"] = "off"
 from tests.support.limits import pytest_runtest_protocol  # noqa: F401
+from tests.support.shared_warm_process import lend_to, shared_process
 from tests.support.torture_parts import keep_part, pytest_addoption  # noqa: F401
+from tests.support.warm_python import end_warm_python
 
 # A shell without job control starts background processes with SIGINT ignored, and all that they start inherits that:
 # tests that interrupt a command would wait for its regular end.
@@ -41,6 +44,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.support.distribution import sort_for_distribution
 
         sort_for_distribution(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with shared_process(tmp_path_factory.mktemp("warm") / "processes.log"):
+        yield
+    end_warm_python()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    lend_to(item)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from tamis.recipe.load import RECIPE_SETTINGS, TOP_LEVEL
 from tests.stages.text.tokens import small_tokenizers
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])  # CONTRIBUTING.md: test_contributing.py
@@ -25,9 +25,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, *args], capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False
-    )
+    done = run_python(*args, cwd=cwd, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

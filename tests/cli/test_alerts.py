@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.run_dirs import run_dir_path
 from tests.support.slow_run import recipe, stages
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = recipe("t", "files_per_partition: 1", "512MB")
@@ -44,8 +45,7 @@ with open("told.jsonl", "a") as file:
 def tamis(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CONFIG_HOME": str(cwd / "config"), **env}
     env.pop("TAMIS_ALERTS", None)
-    command = [sys.executable, "-m", "tamis.cli.start", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+    return run_python("-m", "tamis.cli.start", *args, env=env, cwd=cwd)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from tamis.cli.jobs.jobs import Consent, FilterJob
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 GOOD = " ".join(f"Sentence {i} of the text says that it has to be of some use with words." for i in range(8))
@@ -24,8 +24,7 @@ BAD = "too short"
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC)}
-    command = [sys.executable, "-m", "tamis.cli.start", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+    return run_python("-m", "tamis.cli.start", *args, env=env, cwd=cwd)
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ stages:
   - {{_target_: tamis.stages.text.io.writer.JsonlWriter, path: {folder}/out}}
 """
 
+pytestmark = pytest.mark.own_processes
+
 
 _TRIES = 4
 """Programs beside this one that load or leave the same libraries move what its pages count, within a moment and with

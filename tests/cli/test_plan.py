@@ -20,14 +20,14 @@ from tamis.cli.plan.input_heads import take
 from tamis.engine.run.budget.shares import STEP_BYTES
 from tests.support.cli_runner import CliRunner
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 
 
 def tamis(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), **more}
-    command = [sys.executable, "-m", "tamis.cli.start", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+    return run_python("-m", "tamis.cli.start", *args, env=env, cwd=cwd)
 
 
 @pytest.fixture
@@ -225,6 +225,7 @@ def test_deduplication_is_planned_too(place: Path) -> None:
     assert "starting table" in text.stdout
 
 
+@pytest.mark.own_processes
 def test_plan_and_run_of_a_deduplication_name_the_same_smallest_budget(place: Path) -> None:
     """To one step: where the measured figure lies next to the border of two steps, it falls to either side of it."""
     done = tamis("plan", "dedup", "exact", "in", "--memory", "20MB", "--json", cwd=place)

@@ -20,6 +20,7 @@ import pytest
 from tamis.cli.plan.input_heads import take
 from tamis.cli.profile.trying import configurations
 from tamis.errors import UsageError
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = """# kept
@@ -46,10 +47,7 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tamis.cli.start", *args]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment(cwd), cwd=cwd, timeout=110, check=False
-    )
+    return run_python("-m", "tamis.cli.start", *args, env=environment(cwd), cwd=cwd)
 
 
 @pytest.fixture

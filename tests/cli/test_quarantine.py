@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tamis.cli.runs.quarantine import _open_ends, collect
 from tamis.observe.quarantine import QuarantineEntry, read_entries
 from tests.support.cli_runner import CliRunner
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = """
@@ -44,8 +44,7 @@ class Picky(ProcessingStage):
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC)}
-    command = [sys.executable, "-m", "tamis.cli.start", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+    return run_python("-m", "tamis.cli.start", *args, env=env, cwd=cwd)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = """
@@ -61,8 +62,7 @@ class Held(ProcessingStage):
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC)}
-    command = [sys.executable, "-m", "tamis.cli.start", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+    return run_python("-m", "tamis.cli.start", *args, env=env, cwd=cwd)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from tests.support.command import SRC, tamis
 from tests.support.outside import measured
 
 MB = 1_000_000
+
+pytestmark = pytest.mark.own_processes
 STEP_MB = STEP_BYTES // MB
 
 

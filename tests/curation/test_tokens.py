@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from tamis.stages.text.tokens.stages import IDENTITY, IDS, CountTokens, TokenWri
 from tests.stages.text.tokens import small_tokenizers
 from tests.stages.text.tokens.small_tokenizers import TEXTS
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 pytest.importorskip("tokenizers")
 N = 240
@@ -63,8 +63,7 @@ def expected(data: Path) -> list[list[int]]:
 
 
 def tamis(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tamis.cli.start", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_python("-m", "tamis.cli.start", *map(str, arguments))
 
 
 def tokenize(data: Path, out: Path, *options: Any) -> dict[str, Any]:

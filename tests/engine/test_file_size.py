@@ -30,6 +30,7 @@ from tamis.stages.text.filters.heuristic.string import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
 from tests.support.run_dirs import data_names, run_dir_path
+from tests.support.warm_python import run_python
 
 FORMATS: dict[str, Any] = {
     "jsonl": JsonlWriter,
@@ -235,24 +236,22 @@ def command(folder: Path, target: str, *options: str) -> list[str]:
 
 def test_commands_join_files_unless_configured_otherwise(tmp_path: Path) -> None:
     kept = make_input(tmp_path / "in")
-    about = json.loads(subprocess.run(command(tmp_path, "one"), capture_output=True).stdout)
+    about = json.loads(run_python(*command(tmp_path, "one")[1:]).stdout)
     (path,) = outputs(tmp_path / "one")
     assert (path.name, about["n_files"]) == ("part-00000.jsonl", 1)
     assert texts_of(path) == kept
     unique = ["dedup", "exact", str(tmp_path / "in"), str(tmp_path / "unique"), "--memory", "1GB"]
-    subprocess.run([sys.executable, "-m", "tamis.cli.start", *unique, "--blocksize", "300kB"], check=True)
+    run_python("-m", "tamis.cli.start", *unique, "--blocksize", "300kB")
     (path,) = outputs(tmp_path / "unique")
     assert path.name == "part-00000.jsonl"
-    several = json.loads(
-        subprocess.run(command(tmp_path, "many", "--file-size", "partition"), capture_output=True).stdout
-    )
+    several = json.loads(run_python(*command(tmp_path, "many", "--file-size", "partition")[1:]).stdout)
     assert several["n_files"] == len(outputs(tmp_path / "many")) > 3
 
 
 def test_a_run_that_is_killed_while_it_joins_continues(tmp_path: Path) -> None:
     make_input(tmp_path / "in", 4, 3000)
     sized = ("--file-size", "150kB")
-    expected = json.loads(subprocess.run(command(tmp_path, "a", *sized), capture_output=True).stdout)
+    expected = json.loads(run_python(*command(tmp_path, "a", *sized)[1:]).stdout)
     reference = {p.name: whole(p) for p in outputs(tmp_path / "a")}
     assert len(reference) == expected["n_files"] > 20
     n_kills, printed = 0, b""

@@ -23,6 +23,7 @@ from tamis.stages.text.filters.heuristic.string import WordCountFilter
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 WRITERS: dict[str, Any] = {
     "jsonl": JsonlWriter,
@@ -221,7 +222,7 @@ def test_a_killed_run_ends_the_same(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text(recipe)
     options = ["--memory", "512MB", "-q", "--blocksize", "100kB"]
     call = [sys.executable, "-m", "tamis.cli.start", "run"]
-    subprocess.run([*call, str(tmp_path / "whole.yaml"), *options], check=True, capture_output=True)
+    assert run_python(*call[1:], str(tmp_path / "whole.yaml"), *options).returncode == 0
     reference = outputs(tmp_path / "whole")
     n_kills, out = 0, tmp_path / "killed"
     for number in range(12):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from tests.faults.fault_harness import (
     write_lines,
 )
 from tests.faults.fault_stages import RaiseOn, Slow, TextStage, texts
+from tests.support.warm_python import run_python
 
 LOCAL = {"memory": "512MB", "workers": 2}
 
@@ -199,11 +198,12 @@ def test_the_command_line_reports_stage_exception_and_line(tmp_path: Path) -> No
         "settings": {"memory": "512MB"},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    command = [sys.executable, "-m", "tamis.cli.main", "run", "recipe.yaml", "--allow-module", "mine"]
-    how = {"cwd": tmp_path, "env": env(), "capture_output": True, "text": True, "timeout": 120, "check": False}
-    done = subprocess.run(command, **how)
+    command = ["-m", "tamis.cli.start", "run", "recipe.yaml", "--allow-module", "mine"]
+    done = run_python(*command, cwd=tmp_path, env=env())
     assert done.returncode == 7
     for part in ("stage 'wrong'", "AttributeError", "mine.py, line 8, in process: return batch.txt"):
         assert part in done.stderr
     (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text().replace("batch.txt", "batch"))
-    assert subprocess.run(command, **how).returncode == 0, "nothing was committed: the corrected stage may start"
+    assert run_python(*command, cwd=tmp_path, env=env()).returncode == 0, (
+        "nothing was committed: the corrected stage may start"
+    )

@@ -49,14 +49,20 @@ def test_a_mapped_file_that_does_not_fit_is_refused_with_the_number(tmp_path: Pa
     assert refused[0]["n_bytes"] == 800_000_000
 
 
+def marked() -> set[int]:
+    """Return the processes that were started by this one, directly or not."""
+    return {int(name) for name in os.listdir("/proc") if name.isdigit() and sampler.is_marked(int(name))}
+
+
+@pytest.mark.own_processes
 def test_daemons_of_a_stage_end_with_the_run(tmp_path: Path) -> None:
+    before = marked()
     write_lines(tmp_path / "in" / "a.jsonl", documents(3))
     result = execute(tmp_path / "in", tmp_path / "out", [Hostile("daemons", mb=60)], settings={"memory": "420MB"})
     assert_conserved(result)
     assert len(lines_of(tmp_path / "out")) == 3
     assert result.peak_bytes <= 420_000_000
-    left = [int(name) for name in os.listdir("/proc") if name.isdigit() and sampler.is_marked(int(name))]
-    assert [pid for pid in left if meter.is_alive(pid)] == []
+    assert [pid for pid in marked() - before if meter.is_alive(pid)] == []
 
 
 @needs_gate

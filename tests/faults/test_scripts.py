@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from tests.faults.fault_harness import (
 )
 from tests.faults.fault_stages import AddLength, DropOdd
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 SCRIPT = """
 import sys
@@ -68,9 +67,9 @@ def test_a_plain_script_with_stages_in_main_and_no_guard(tmp_path: Path) -> None
     lines = documents(1500)
     write_lines(tmp_path / "in" / "a.jsonl", lines)
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "in"), str(tmp_path / "out")]
+    command = [str(tmp_path / "script.py"), str(tmp_path / "in"), str(tmp_path / "out")]
     for _ in range(2):  # the second time it says that all is done, and returns the same files
-        done = subprocess.run(command, env=env(), cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        done = run_python(*command, env=env(), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("script runs") == 1, "the script was imported again by a worker"
     n_files = len([p for p in (tmp_path / "out").iterdir() if p.is_file()])

@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.fault_harness import documents, env, lines_of, write_lines
 from tests.support.run_dirs import run_dir_path
+from tests.support.warm_python import run_python
 
 STAGE = """
 import logging
@@ -66,7 +67,7 @@ def script(place: Path, n: int = 1, settings: str = "") -> list[str]:
 
 
 def run(command: list[str], place: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=env(), timeout=120, check=False)
+    return run_python(*command[1:], cwd=place, env=env())
 
 
 def labelled(text: str) -> list[str]:
@@ -98,7 +99,7 @@ def test_commands_show_it_with_the_option(place: Path, flags: list[str]) -> None
         ],
     }
     (place / "recipe.yaml").write_text(json.dumps(recipe))
-    command = [sys.executable, "-m", "tamis.cli.main", "run", "recipe.yaml", "--allow-module", "talking"]
+    command = [sys.executable, "-m", "tamis.cli.start", "run", "recipe.yaml", "--allow-module", "talking"]
     done = run([*command, "--memory", "512MB", "--workers", "1", *flags], place)
     assert done.returncode == 0, done.stderr
     assert sorted(labelled(done.stderr)) == (sorted(EXPECTED) if flags else [])

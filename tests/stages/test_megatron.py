@@ -28,6 +28,7 @@ from tamis.tasks import DocumentBatch, FileGroupTask
 from tamis.utils.merge_file_prefixes import IndexedDatasetBuilder, extract_index_contents, get_args, merge_file_prefixes
 from tests.stages.text.models import small_models
 from tests.stages.text.tokens import small_tokenizers
+from tests.support.warm_python import run_python
 
 
 class Letters:
@@ -223,8 +224,7 @@ def tokenizing(folder: Path, target: str, *options: str) -> list[str]:
 
 def run(folder: Path, target: str, *options: str) -> dict[str, Any]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    command = tokenizing(folder, target, *options)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = run_python(*tokenizing(folder, target, *options)[1:], env=environment)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 

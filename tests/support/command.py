@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.warm_python import run_python
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -23,7 +23,5 @@ class Told:
 
 
 def tamis(*arguments: object) -> Told:
-    command = [sys.executable, "-m", "tamis.cli.start", *map(str, arguments)]
-    env = {**os.environ, "PYTHONPATH": str(SRC)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100, check=False)
+    done = run_python("-m", "tamis.cli.start", *map(str, arguments), env={**os.environ, "PYTHONPATH": str(SRC)})
     return Told(done.returncode, done.stdout, done.stderr)

@@ -110,6 +110,10 @@ class WarmProcess:
                 self._open()  # killed from outside: it is not to blame
 
     @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def own_bytes(self) -> int:
         """Its private memory; what it shares with those that it forked counts by its share."""
         return (meter.own_bytes(self._process.pid) or 0) if self._process is not None else 0
