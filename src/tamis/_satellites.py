@@ -49,7 +49,7 @@ SATELLITES = {
     "metrics.collector": "tamis.observe.metrics.run_metrics:RunMetrics",
     "metrics.endpoint": "tamis.observe.metrics.endpoint:MetricsEndpoint",
     # commands with models, and the demo
-    "dedup.text_semantic": "tamis.dedup.semantic.text_workflow:TextSemanticInOneCall",
+    "dedup.text_semantic": "tamis.dedup.semantic.text_workflow:TextSemanticWorkflow",
     "dedup.default_embedding_model": "tamis.stages.text.embedders.base:DEFAULT_MODEL",
     "models.classifiers": "tamis.stages.text.classifiers",
     "demo.corpus": "tamis.demo.corpus",

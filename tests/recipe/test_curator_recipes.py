@@ -12,7 +12,7 @@ import yaml
 from tamis import InProcessExecutor
 from tamis.config import run as config_run
 from tamis.errors import RecipeError, UsageError
-from tamis.recipe.load import InOrder, load_recipe
+from tamis.recipe.load import WorkflowSequence, load_recipe
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 
 FILTER: dict[str, Any] = {
@@ -78,7 +78,7 @@ def test_workflows_as_a_mapping_or_a_list(tmp_path: Path) -> None:
         assert isinstance(found, ExactDeduplicationWorkflow)
         assert (found.perform_removal, found.input_filetype) == (False, "jsonl")
     several = load_recipe(recipe(tmp_path / "r.yaml", {**places, "workflow": [EXACT, EXACT]})).workflow
-    assert isinstance(several, InOrder)
+    assert isinstance(several, WorkflowSequence)
     assert len(several.workflows) == 2
     assert several.output_path.endswith("/out")  # where dashboard and alerts look
     with pytest.raises(RecipeError, match="at least one workflow"):

@@ -24,9 +24,9 @@ from tamis.backends.slurm_array import (
     filter_slurm_array_source_tasks,
     find_slurm_array_retries,
     format_slurm_array_indices,
+    ignoring_array,
     resolve_slurm_array_config,
     slurm_array_shard_for_task,
-    whole,
 )
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.errors import RunConflict, UsageError
@@ -150,7 +150,7 @@ def test_the_outermost_run_takes_the_shard(source: Path, tmp_path: Path) -> None
         workflow.run(executor=InProcessExecutor(), progress=False)
     merged = workflow.run(executor=InProcessExecutor(), progress=False, merge=True)
     assert merged.get_metadata("num_duplicates") == 18
-    with whole():
+    with ignoring_array():
         tasks = copy(source, tmp_path / "whole").run(InProcessExecutor(), progress=False)
     assert len(ids(tmp_path / "whole")) == 30
     assert [Path(path).parent.name for path in tasks[0].data] == ["whole"]

@@ -50,7 +50,7 @@ def make_watch(
 
 
 @contextlib.contextmanager
-def alerted(
+def watch_alerts(
     alerts: Any,
     own: Watch | None,
     settings: Mapping[str, Any],

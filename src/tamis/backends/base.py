@@ -58,7 +58,7 @@ class BaseExecutor:
         self.config = dict(config or {})
         self._check_config()
         self.progress, self.watch, self.report = progress, watch, report
-        self.note: Callable[[str], None] | None = None  # prints a line above the progress that is shown
+        self.note: Callable[[str], None] | None = None  # prints a line above the progress line
         self.show: Show | None = None  # ... lines of a run, as they are
         self.last_result: RunResult | None = None
         self.is_part = False  # what it runs now is one pass of a workflow, which is recorded and reported as a whole
@@ -103,9 +103,10 @@ class BaseExecutor:
         self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None
     ) -> list[Task[Any]]:
         """Run these stages (already decomposed, or not)."""
-        from tamis.backends.execution import execute, judged, shown
+        from tamis.backends.execution import execute, tasks_or_raise, with_progress
         from tamis.stages.expand import expand_stages
 
-        built = expand_stages("pipeline", stages).stages
-        result = shown(self, "pipeline", lambda: execute(self, "pipeline", built, initial_tasks, self.settings()))
-        return judged(result, "pipeline")
+        name = "pipeline"
+        built = expand_stages(name, stages).stages
+        result = with_progress(self, name, lambda: execute(self, name, built, initial_tasks, self.settings()))
+        return tasks_or_raise(result, name)

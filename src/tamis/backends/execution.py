@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis import _satellites
-from tamis.backends.alerting import alerted, summary_of
+from tamis.backends.alerting import summary_of, watch_alerts
 from tamis.backends.column_scan import find_column_types, wants_scan
 from tamis.backends.progress import ProgressDisplay, at_most_every, in_one_line, print_lines
 from tamis.engine.job import make_job
@@ -72,7 +72,7 @@ def execute(
     if wants_scan(job):
         find_column_types(job, inputs, chosen, executor, everything)
     run_dir = run_dir_of(output)
-    with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
+    with watch_alerts(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
         run = Run(
             job,
             inputs,
@@ -112,7 +112,7 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
     return result
 
 
-def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> RunResult:
+def with_progress(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> RunResult:
     """Call `run` with its progress shown, unless the executor has a callback already."""
     if executor.progress is not None or not executor.show_progress:
         return run()
@@ -127,7 +127,7 @@ def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> Ru
     return result
 
 
-def judged(result: RunResult, name: str) -> list[Task[Any]]:
+def tasks_or_raise(result: RunResult, name: str) -> list[Task[Any]]:
     """Return the tasks that a run produced; raise if it failed, warn if only some documents failed."""
     if result.first_failure and not result.exit_code:
         n = result.ledger.quarantined.n

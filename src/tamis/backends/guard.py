@@ -17,7 +17,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -338,22 +338,25 @@ class WorkerGuard:
             if self._leftovers and time.monotonic() - self._removed_s > _REMOVE_S:
                 self._remove_leftovers()
             for ward in self._wards.values():
-                members = _below(ward.family.pid, children)
-                if len(members) > 1 or ward.family.has_children:
-                    self._notice_unbounded(ward)
-                    ward.is_starved |= any(ward.family.is_crowded(pid) for pid in ward.family.pids - {ward.family.pid})
-                    ward.family.update(members)
+                self._inspect(ward, _below(ward.family.pid, children), uses)
                 is_hurried |= ward.family.has_children
-                if ward.family.mapped_bytes:
-                    self._note_unmapped(ward)
-                used = sum(uses.get(pid, 0) for pid in members) + sum(ward.held_files.values())
-                if ward.ceiling_bytes and used > ward.ceiling_bytes and not ward.stopped_bytes:
-                    self._check(ward, list(members))
         self._watch.sample_faster(is_hurried)
         if abs(self._watch.used_bytes - self._known_bytes) > _MOVED_SHARE * self._known_bytes:
             self._known_bytes = self._watch.used_bytes
             if self.wakes_on_moves:
                 self._wake()
+
+    def _inspect(self, ward: _GuardedWorker, members: dict[int, int], uses: Mapping[int, int]) -> None:
+        """Update the family of a worker from a sample, and check the worker if it seems to use too much."""
+        if len(members) > 1 or ward.family.has_children:
+            self._notice_unbounded(ward)
+            ward.is_starved |= any(ward.family.is_crowded(pid) for pid in ward.family.pids - {ward.family.pid})
+            ward.family.update(members)
+        if ward.family.mapped_bytes:
+            self._note_unmapped(ward)
+        used = sum(uses.get(pid, 0) for pid in members) + sum(ward.held_files.values())
+        if ward.ceiling_bytes and used > ward.ceiling_bytes and not ward.stopped_bytes:
+            self._check(ward, list(members))
 
     def _shared_memory_moved(self) -> bool:
         now = shared_memory.shared_total()

@@ -112,7 +112,7 @@ def is_slurm_array_driver_process() -> bool:
 
 # -- taking the shard ------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
-def taken_shard(
+def array_shard(
     settings: Mapping[str, object], checkpoint_path: str | os.PathLike[str] | None = None
 ) -> Iterator[str | None]:
     """Yield the shard for the run in the block, None for a run of everything; record that it has finished.
@@ -131,7 +131,7 @@ def taken_shard(
             checkpoint_path, array.shard_index, array.total_shards, array.minimum_shard_index
         )
     try:
-        with whole():
+        with ignoring_array():
             yield array.shard if array is not None else None
     except UsageError as exc:
         if array is not None:
@@ -142,7 +142,7 @@ def taken_shard(
 
 
 @contextlib.contextmanager
-def whole() -> Iterator[None]:
+def ignoring_array() -> Iterator[None]:
     """Have the runs in the block take no shard from the environment: their caller decides (commands have --shard)."""
     token = _is_inside.set(True)
     try:
@@ -152,11 +152,11 @@ def whole() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def undivided(who: str, settings: Mapping[str, object]) -> Iterator[None]:
+def undivided(owner: str, settings: Mapping[str, object]) -> Iterator[None]:
     """Run the block, whose runs are not for one shard each; raise UsageError in a job of an array."""
-    with taken_shard(settings) as shard:
+    with array_shard(settings) as shard:
         if shard is not None:
-            raise UsageError(f"{who} is done as a whole and not by shards; run it in a job that is not of an array")
+            raise UsageError(f"{owner} is done as a whole and not by shards; run it in a job that is not of an array")
         yield
 
 
@@ -201,10 +201,10 @@ def _write_run(checkpoint_path: str | os.PathLike[str], array: SlurmArrayConfig)
         pass
     finally:
         files.remove(temporary)
-    found = _read_numbers(path, "minimum_shard_index", "total_shards")
-    if found != expected:
+    numbers = _read_numbers(path, "minimum_shard_index", "total_shards")
+    if numbers != expected:
         raise RunConflict(
-            f"{path} is of an array with {_in_words(found)}, this one has {_in_words(expected)}; give "
+            f"{path} is of an array with {_in_words(numbers)}, this one has {_in_words(expected)}; give "
             "another checkpoint_path, or the number of shards that the array had"
         )
 
@@ -256,8 +256,8 @@ def build_slurm_array_completion_manifest(
 def _read_numbers(path: Path, *names: str) -> dict[str, int]:
     """Return the numbers of these names in a file of this module; raise UsageError if it is another's."""
     try:
-        found = json.loads(path.read_bytes())
-        numbers = {name: found[name] for name in names}
+        values = json.loads(path.read_bytes())
+        numbers = {name: values[name] for name in names}
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise UsageError(f"{path} is damaged ({type(exc).__name__}: {exc}); remove it, and run its shard") from exc
     if not all(type(number) is int and number >= 0 for number in numbers.values()):

@@ -52,12 +52,12 @@ def take_downloads(
     input_path: Any, sources: Sequence[Any] | None
 ) -> tuple[Any, Sequence[Any] | None, tuple[Download, ...]]:
     """Return input and sources with folders in place of what is downloaded, and the downloads."""
-    found: list[Download] = []
+    downloads: list[Download] = []
     if (download := _download_of(input_path)) is not None:
-        found.append(download)
+        downloads.append(download)
         input_path = download.folder
     if sources is None or isinstance(sources, str):
-        return input_path, sources, tuple(found)
+        return input_path, sources, tuple(downloads)
     entries: list[Any] = []
     for entry in sources:
         named = [key for key in entry if key in KINDS or key == "download"] if isinstance(entry, Mapping) else []
@@ -68,10 +68,10 @@ def take_downloads(
             download = _download_of(entry["download"] if key == "download" else {key: entry[key]})
             if download is None:
                 raise UsageError(f"sources: download: expected a stage that downloads, got {entry['download']!r}")
-            found.append(download)
+            downloads.append(download)
             entry = {**{k: v for k, v in entry.items() if k != key}, "path": download.folder}
         entries.append(entry)
-    return input_path, entries, tuple(found)
+    return input_path, entries, tuple(downloads)
 
 
 def _download_of(value: Any) -> Download | None:

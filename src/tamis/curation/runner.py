@@ -99,7 +99,7 @@ class CurationRun:
 
     def run(self, is_shown: bool = False) -> CurationResult:
         """Run all passes. `is_shown`: alerts are printed, too."""
-        with self.session.alerted(self.curation.name, self.output.run_dir, is_shown):
+        with self.session.watch_alerts(self.curation.name, self.output.run_dir, is_shown):
             result = self._run_passes() if self.settings.shard is None else self._run_shard()
         runners = [*(group.workflow.runner for group in self.groups), self.runner]
         result.leaks = [leak for runner in runners for leak in runner.leaks]

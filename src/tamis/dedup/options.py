@@ -13,6 +13,7 @@ from tamis.formats.input_files.skipped import checked_paths
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
+from tamis.stages.text.io.formats import check_file_type
 from tamis.stages.text.io.options import read_options
 from tamis.stores import urls
 from tamis.stores.urls import path_of
@@ -38,10 +39,11 @@ def absolute(path: str | os.PathLike[str] | Iterable[str], name: str = "path") -
 class Input:
     """The input of a workflow as its user gave it.
 
-    `filetype`: "jsonl", "parquet", or None for both; `more`: other parameters of the reader. `who` begins messages.
+    `filetype`: one of FILE_TYPES (formats/registry.py), or None for all formats; `more`: other parameters of the
+    reader. `owner` begins messages.
     """
 
-    who: str
+    owner: str
     path: Any
     filetype: str | None = None
     blocksize: str | int | None = None
@@ -51,25 +53,26 @@ class Input:
     one_per_file: bool = False  # the partitions, where no size is given
 
     def __post_init__(self) -> None:
-        if read_options(self.who, self.read_kwargs)[1] is not None:
-            raise UsageError(f"{self.who}: read_kwargs: columns is refused: all fields of documents that stay are kept")
-        check_filetype(self.who, "input_filetype", self.filetype)
+        if read_options(self.owner, self.read_kwargs)[1] is not None:
+            raise UsageError(
+                f"{self.owner}: read_kwargs: columns is refused: all fields of documents that stay are kept"
+            )
+        check_file_type(self.owner, "input_filetype", self.filetype)
         if self.blocksize is not None:
-            parse_size(self.blocksize, f"{self.who}: input_blocksize")
+            parse_size(self.blocksize, f"{self.owner}: input_blocksize")
 
     def reader(self) -> ProcessingStage[Any, Any]:
         """Return a fresh reader; every pass has its own."""
-        from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
+        from tamis.stages.text.io.formats import reader_of
 
         if not self.path:
-            raise UsageError(f"{self.who}: input_path must name a folder, a glob or files")
-        kind = {None: DocumentReader, "jsonl": JsonlReader, "parquet": ParquetReader}[self.filetype]
+            raise UsageError(f"{self.owner}: input_path must name a folder, a glob or files")
         more = dict(self.more)
         if self.blocksize is not None:
             more["blocksize"] = self.blocksize
         if self.extensions is not None:
             more["file_extensions"] = list(self.extensions)
-        stage: Any = kind(self.path, **more)
+        stage: Any = reader_of(self.filetype)(self.path, **more)
         stage.one_per_file = self.one_per_file
         return cast("ProcessingStage[Any, Any]", stage)
 
@@ -86,7 +89,7 @@ class Input:
         """
         from tamis.stages.text.io.formats import output_format, writer_of
 
-        check_filetype(self.who, "output_filetype", filetype)
+        check_file_type(self.owner, "output_filetype", filetype)
         kind, usual_extension = output_format(self.path, self.suffixes(), output)
         if filetype is not None and kind is not writer_of(filetype):
             kind, usual_extension = writer_of(filetype), filetype
@@ -102,7 +105,7 @@ class Input:
 WriterFactory = Callable[[], Writer]
 
 
-class InOneCall(ABC):
+class UserWorkflow(ABC):
     """The input and the `run` of workflows that users call.
 
     Subclasses are dataclasses with these fields; they define their passes.
@@ -119,7 +122,7 @@ class InOneCall(ABC):
     cache_path: str | None = None
 
     @property
-    def who(self) -> str:
+    def owner(self) -> str:
         """Begins messages."""
         return type(self).__name__
 
@@ -137,14 +140,14 @@ class InOneCall(ABC):
         `settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over
         documents.
         """
-        from tamis.backends.slurm_array import taken_shard
+        from tamis.backends.slurm_array import array_shard
         from tamis.dedup.workflow import Workflow
 
         if self.cache_path is not None and not self.is_cache_in_output:
             settings.setdefault("scratch", self.cache_path)
         passes = self.passes()
         passes.ids = self.ids()
-        with taken_shard(settings) as shard:
+        with array_shard(settings) as shard:
             if shard is not None:
                 settings["shard"] = shard
             return Workflow(passes, settings, progress, executor).run()
@@ -166,7 +169,7 @@ class InOneCall(ABC):
 
     def _input(self) -> Input:
         return Input(
-            self.who,
+            self.owner,
             self.input_path,
             self.input_filetype,
             self.input_blocksize,
@@ -177,8 +180,3 @@ class InOneCall(ABC):
     def _writer(self) -> WriterFactory | None:
         """Return the function that makes writers of the documents to keep; None where duplicates are only found."""
         return self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
-
-
-def check_filetype(caller: str, name: str, filetype: str | None) -> None:
-    if filetype not in (None, "jsonl", "parquet"):
-        raise UsageError(f"{caller}: {name} must be 'jsonl' or 'parquet', got {filetype!r}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.backends.alerting import OFF, alerted
+from tamis.backends.alerting import OFF, watch_alerts
 from tamis.backends.base import BaseExecutor
 from tamis.backends.local import LocalExecutor
 from tamis.backends.warm_process import WarmProcess
@@ -164,10 +164,10 @@ class PassSession:
             self.recorder = None
 
     @contextlib.contextmanager
-    def alerted(self, name: str, run_dir: str, is_shown: bool) -> Iterator[None]:
+    def watch_alerts(self, name: str, run_dir: str, is_shown: bool) -> Iterator[None]:
         """Have all passes watched by the rules of the caller (backends/alerting.py)."""
         settings, show = self._settings, print_line if is_shown else None
-        with alerted(settings.alerts, self.watch, settings.of_passes, run_dir, name, show) as watch:
+        with watch_alerts(settings.alerts, self.watch, settings.of_passes, run_dir, name, show) as watch:
             self.watch = watch
             yield
 

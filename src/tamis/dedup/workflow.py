@@ -140,7 +140,7 @@ class Workflow:
         is_shown = self._progress is True
         with (
             progress_listener(self._progress) as self.runner.progress,
-            session.alerted(passes.name, self.output.run_dir, is_shown),
+            session.watch_alerts(passes.name, self.output.run_dir, is_shown),
         ):
             result = self.run_passes() if settings.shard is None else self.run_shard()
         result.leaks, result.alerts = self.runner.leaks, summary_of(session.watch)
@@ -369,8 +369,8 @@ class Workflow:
         from tamis.dedup.stages import RecordWriter
 
         label, table, paths = "kept", self.work.table("removal"), self.work.state.removal_paths_file
-        made = [self.input.reader(), *stages(table, paths), RecordWriter(self.work.pass_output(label))]
-        self.execute_checked(Pipeline(f"{self.passes.name}: {label}", stages=made), label)
+        pass_stages = [self.input.reader(), *stages(table, paths), RecordWriter(self.work.pass_output(label))]
+        self.execute_checked(Pipeline(f"{self.passes.name}: {label}", stages=pass_stages), label)
         self.measure_scratch()
         return label
 

@@ -115,8 +115,8 @@ def _lowered(part: str, value: str) -> str:
     return _fitting(f"{name}={encoded}", value)
 
 
-def _cased(found: str) -> str:
-    return found if found.startswith("%") else _percent(found)
+def _cased(spelling: str) -> str:
+    return spelling if spelling.startswith("%") else _percent(spelling)
 
 
 def is_partitioned(name: str) -> bool:

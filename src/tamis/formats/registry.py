@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CODEC_SUFFIXES = ("", *SUFFIXES)
 """Plain, or with the suffix of a compression."""
+FILE_TYPES = ("jsonl", "parquet")
+"""The formats that NeMo Curator's parameters name: input_filetype, output_filetype, input_file_type, read_format."""
 
 
 class LineEntry(NamedTuple):

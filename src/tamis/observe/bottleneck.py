@@ -58,8 +58,8 @@ def findings(run: Snapshot) -> list[Bottleneck]:
     """Return what held a run back, the most important first."""
     if _wall_s(run) < _MIN_S:
         return []
-    found = [*_of_gpus(run), *_of_memory(run), *_of_failures(run), *_of_stages(run), *_of_processors(run)]
-    return sorted(found, key=lambda f: -f.weight)
+    bottlenecks = [*_of_gpus(run), *_of_memory(run), *_of_failures(run), *_of_stages(run), *_of_processors(run)]
+    return sorted(bottlenecks, key=lambda f: -f.weight)
 
 
 def _of_gpus(run: Snapshot) -> Iterator[Bottleneck]:

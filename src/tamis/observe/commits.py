@@ -31,9 +31,9 @@ class Commit:
 def commits(folder: Path) -> Iterator[Commit]:
     """Yield all commits, without their ledgers."""
     for line in _lines(folder):
-        head, found, rest = line.partition(b',"files":')
+        head, separator, rest = line.partition(b',"files":')
         files, ends, _ = rest.partition(b',"ledger":')
-        if found and ends:
+        if separator and ends:
             try:
                 yield Commit(int(json.loads(head + b"}")["step"]), _files(json.loads(files)))
             except (ValueError, KeyError, TypeError, RecursionError):
@@ -43,9 +43,9 @@ def commits(folder: Path) -> Iterator[Commit]:
 def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
     """Yield the commits of the partitions (one per sampling step) that contain an input position."""
     for line in _lines(folder):
-        head, found, _ = line.partition(b',"files":')  # what it covers precedes the long rest
+        head, separator, _ = line.partition(b',"files":')  # what it covers precedes the long rest
         try:
-            cover = json.loads(head + b"}").get("cover", ()) if found else ()
+            cover = json.loads(head + b"}").get("cover", ()) if separator else ()
             if any(f == file and start <= offset < end for f, start, end, _ in cover):
                 record = json.loads(line)
                 consumed = sum(int(b["consumed"][0]) for b in record["ledger"]["stages"])
@@ -57,9 +57,9 @@ def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
 def covers(folder: Path) -> Iterator[tuple[int, int, int, int]]:
     """Yield all committed ranges as (sampling step, file, first position, position after the last)."""
     for line in _lines(folder):
-        head, found, _ = line.partition(b',"files":')
+        head, separator, _ = line.partition(b',"files":')
         try:
-            record = json.loads(head + b"}") if found else {}
+            record = json.loads(head + b"}") if separator else {}
             covered = [(int(record["step"]), int(f), int(a), int(b)) for f, a, b, _ in record.get("cover", ())]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
@@ -115,8 +115,8 @@ def written_row(folder: Path, output_name: str, row: int) -> tuple[str, int] | N
     return name, row
 
 
-def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
-    return tuple(f._replace(name=name_in_output(f.name)) for f in map(CommittedFile.from_dict, found))
+def _files(entries: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
+    return tuple(f._replace(name=name_in_output(f.name)) for f in map(CommittedFile.from_dict, entries))
 
 
 def _lines(folder: Path) -> Iterator[bytes]:

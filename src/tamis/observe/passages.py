@@ -45,13 +45,13 @@ class Passage:
 
 def passages_of(output: str, document: str) -> list[Passage]:
     """Return the repeated passages of a document, named by FILE:OFFSET or by its id by file and position."""
-    found = []
+    passages = []
     for table in _tables(output):
         for row in table.filter(_is_of(table, document)).to_pylist():
             mine, first = (f"{path_of(row[p])}:{row[i].rpartition('_')[2]}" for p, i in _PLACES)
             numbers = (row["start_byte"], row["end_byte"], row["n_occurrences"])
-            found.append(Passage(mine, *numbers, first, row["kept_start_byte"], row.get("kept_entry")))
-    return sorted(found, key=lambda passage: passage.start)
+            passages.append(Passage(mine, *numbers, first, row["kept_start_byte"], row.get("kept_entry")))
+    return sorted(passages, key=lambda passage: passage.start)
 
 
 def _tables(output: str) -> Iterator[pa.Table]:

@@ -151,10 +151,10 @@ def svg(rows: Sequence[TrialRun], title: str) -> str:
         bold = ' class="best"' if r is best else ""
         parts.append(f'<text x="10" y="{y + 16}"{bold}>{escape(r.label)}{" *" if r is best else ""}</text>')
         if r.status != "ok":
-            said = r.message.rpartition("; ")[2]  # the end says what would work
+            reason = r.message.rpartition("; ")[2]  # the end says what would work
             parts.append(
                 f'<text x="{_LABEL}" y="{y + 16}" class="dim">{escape(r.status)}: '
-                f"{escape(textwrap.shorten(said, 100))}</text>"
+                f"{escape(textwrap.shorten(reason, 100))}</text>"
             )
             continue
         peak, limit = r.peak_bytes / most_bytes * _WIDE, r.budget_bytes / most_bytes * _WIDE

@@ -102,10 +102,10 @@ def records_at(path: str, positions: Sequence[int]) -> Iterator[bytes]:
     if "://" in name:
         raise ValueError(f"{path} is in a store")
     if holds_rows(name):
-        wanted = set(positions)
+        remaining = set(positions)
         for first, table in table_format(name).iter_rows(name, positions[0], positions[-1] + 1):
             for row, record in enumerate(table.to_pylist(), first):
-                if row in wanted:
+                if row in remaining:
                     yield json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
         return
     if ".jsonl" not in os.path.basename(name):

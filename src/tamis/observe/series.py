@@ -273,10 +273,10 @@ def _text(value: Any) -> str:
 
 def _object(value: Any) -> dict[str, Any]:
     try:
-        found = json.loads(str(value)[:1_000_000])
+        parsed = json.loads(str(value)[:1_000_000])
     except (ValueError, RecursionError):
         return {"text": _text(value)}
-    return found if isinstance(found, dict) else {"text": _text(value)}
+    return parsed if isinstance(parsed, dict) else {"text": _text(value)}
 
 
 _CONVERT: dict[Any, Callable[[Any], Any]] = {

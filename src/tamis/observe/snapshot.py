@@ -123,10 +123,10 @@ class SnapshotLimits(NamedTuple):
 
 
 def read_snapshot(
-    run_dir: Path, wanted: SnapshotLimits | None = None, now: float | None = None, whole_dir: Path | None = None
+    run_dir: Path, limits: SnapshotLimits | None = None, now: float | None = None, whole_dir: Path | None = None
 ) -> Snapshot:
     """Read the state of a run. `run_dir`: of its newest pass; `whole_dir`: of its output, if that is another one."""
-    wanted, now = wanted or SnapshotLimits(), time.time() if now is None else now
+    limits, now = limits or SnapshotLimits(), time.time() if now is None else now
     snapshot = Snapshot(run_dir)
     if data := read_object(run_dir / "manifest.json", snapshot.problems):
         snapshot.manifest = read_fields(Manifest, data, snapshot.problems, "manifest.json")
@@ -134,7 +134,7 @@ def read_snapshot(
     snapshot.settings = [e for e in kept[:1000] if isinstance(e, dict)] if isinstance(kept, list) else []
     snapshot.prediction = parse_prediction(read_object(run_dir / "prediction.json", snapshot.problems))
     try:
-        _read_series(snapshot, wanted, now)
+        _read_series(snapshot, limits, now)
     except SeriesError as exc:
         snapshot.problems.append(str(exc))
     _read_manifest(snapshot)
@@ -184,7 +184,7 @@ def _apply_record(snapshot: Snapshot, record: RunRecord, now: float) -> None:
         snapshot.manifest = None
 
 
-def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None:
+def _read_series(snapshot: Snapshot, limits: SnapshotLimits, now: float) -> None:
     with open_series(snapshot.run_dir) as series:
         about = snapshot.about = series.about
         snapshot.name, snapshot.run_id = about.name[:200], about.run_id[:200]
@@ -192,22 +192,22 @@ def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None
         if last is not None:
             # What an earlier attempt left is not stretched over the gap.
             attempt = about.began_at if 0 < about.began_at <= last.at else None
-            since = attempt if wanted.recent_s is None else max(attempt or 0.0, last.at - wanted.recent_s)
-            snapshot.totals = series.totals(wanted.n_points, since)
+            since = attempt if limits.recent_s is None else max(attempt or 0.0, last.at - limits.recent_s)
+            snapshot.totals = series.totals(limits.n_points, since)
             snapshot.recent = series.totals(RECENT_S, last.at - RECENT_S)
             snapshot.began_at = attempt or (snapshot.totals[0].at if snapshot.totals else last.at)
             snapshot.seconds = max(last.at - snapshot.began_at, 0.0)
             snapshot.budget_bytes = last.budget_bytes
             snapshot.peak_bytes = max((t.peak_bytes for t in snapshot.totals), default=0)
             snapshot.status = "running" if now - last.at < STALE_S else "stopped"
-            snapshot.stage_moments = series.stage_moments(wanted.n_moments, since)
-            snapshot.gpus = series.gpus(wanted.n_moments, since)
+            snapshot.stage_moments = series.stage_moments(limits.n_moments, since)
+            snapshot.gpus = series.gpus(limits.n_moments, since)
         moments = snapshot.stage_moments
         snapshot.stages = [p for p in moments if p.at == moments[-1].at] if moments else series.stages()
         snapshot.processes = series.newest_processes(max(last.n_processes, 0) + 8 if last is not None else 8)
         snapshot.nodes = series.nodes()
         snapshot.cells, snapshot.drops, snapshot.dropped = series.cells(), series.drops(), series.dropped()
-        snapshot.events, snapshot.alerts = series.events(wanted.n_events), series.alerts(wanted.n_events)
+        snapshot.events, snapshot.alerts = series.events(limits.n_events), series.alerts(limits.n_events)
         snapshot.units = series.units(64)
 
 

@@ -294,9 +294,9 @@ def _scores_of(folder: Path, rule: PlannedRule) -> Iterator[tuple[ScoreTable, Ar
             yield ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep]), codes[keep], key.is_whole
 
 
-def read_table(path: Path, wanted: set[tuple[str, str]] | None = None) -> ScoreTable:
+def read_table(path: Path, rules: set[tuple[str, str]] | None = None) -> ScoreTable:
     try:
-        return read_scores(str(path), wanted)
+        return read_scores(str(path), rules)
     except FormatError as exc:
         raise UsageError(f"{exc}; the run directory is damaged") from None
 

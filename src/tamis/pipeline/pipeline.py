@@ -110,8 +110,8 @@ class Pipeline:
         much was quarantined. A sample that is delivered because disk or memory do not suffice for everything
         (on_infeasible="sample") is returned with a warning.
         """
-        from tamis.backends.execution import judged, shown
-        from tamis.backends.slurm_array import taken_shard
+        from tamis.backends.execution import tasks_or_raise, with_progress
+        from tamis.backends.slurm_array import array_shard
 
         executor = executor if executor is not None else _local()
         if alerts is not None:
@@ -123,19 +123,21 @@ class Pipeline:
                 _leave_pointer(checkpoint_path, next(s.path for s in self.stages if isinstance(s, Writer)))
             else:
                 settings["run_dir"] = checkpoint_path
-        given = {**self.config, **executor.settings(), **settings}
-        with taken_shard(given, checkpoint_path) as shard:
+        merged = {**self.config, **executor.settings(), **settings}
+        with array_shard(merged, checkpoint_path) as shard:
             pipeline = self
             if shard is not None:
                 settings["shard"] = shard
                 if not initial_tasks and self._makes_tasks():
                     pipeline, initial_tasks = self._after_source()
             if progress:
-                result = shown(executor, self.name, lambda: pipeline.execute(executor, initial_tasks, **settings))
+                result = with_progress(
+                    executor, self.name, lambda: pipeline.execute(executor, initial_tasks, **settings)
+                )
             else:
                 result = pipeline.execute(executor, initial_tasks, **settings)
             self.last_result = result
-            return judged(result, self.name)
+            return tasks_or_raise(result, self.name)
 
     def _makes_tasks(self) -> bool:
         """Return True if the first stage makes tasks of nothing, and is not one that lists files or addresses."""
@@ -149,9 +151,9 @@ class Pipeline:
         source, *others = self.build()
         source.setup_on_node()
         source.setup()
-        made = source.process(EmptyTask())
+        result = source.process(EmptyTask())
         source.teardown()
-        tasks = [] if made is None else list(made) if isinstance(made, list) else [made]
+        tasks = [] if result is None else list(result) if isinstance(result, list) else [result]
         if not tasks or not others:
             why = "makes no tasks" if not tasks else "is the only stage"
             raise UsageError(f"{self.name}: there is nothing to divide among the jobs of an array: {source.name} {why}")

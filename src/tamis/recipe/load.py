@@ -31,6 +31,7 @@ from tamis import _satellites, secrets
 from tamis.backends.registry import ALIASES, EXECUTORS, LOCAL
 from tamis.engine.run.settings import SETTINGS, SettingValue
 from tamis.errors import MissingExtra, PipelineError, RecipeError, TamisError, UsageError
+from tamis.formats.registry import FILE_TYPES
 from tamis.recipe.targets import OPTIONAL, TARGET, Targets, check_allowed_name
 from tamis.signatures import accepted
 from tamis.yaml_text import Located, Node, References, override, parse, read_text, suggest
@@ -151,7 +152,7 @@ def _set_literal(root: dict[str, Node], key: str, value: SettingValue) -> None:
     )
 
 
-class InOrder:
+class WorkflowSequence:
     """Several workflows behind one `run`, which gives the result of the last."""
 
     def __init__(self, workflows: Sequence[object]) -> None:
@@ -332,8 +333,8 @@ class _Loader:
             for key, room in (("input_file_type", "reader"), ("output_file_type", "writer")):
                 if key in fields and TARGET not in fields:
                     kind = fields[key].scalar()
-                    if kind not in ("jsonl", "parquet"):
-                        raise fields[key].fail(f"expected jsonl or parquet, got {kind!r}")
+                    if kind not in FILE_TYPES:
+                        raise fields[key].fail(f"expected {' or '.join(FILE_TYPES)}, got {kind!r}")
                     name = f"tamis.stages.text.io.{room}.{str(kind).capitalize()}{room.capitalize()}"
                     assert isinstance(at.node.value, dict)
                     at.node.value[TARGET] = Node(name, at.node.line)
@@ -348,7 +349,7 @@ class _Loader:
         if not at.node.value:
             raise at.fail("expected at least one workflow")
         workflows = [self.built(item, ("run",), "a workflow") for item in at.items()]
-        return workflows[0] if len(workflows) == 1 else InOrder(workflows)
+        return workflows[0] if len(workflows) == 1 else WorkflowSequence(workflows)
 
     def one(self, key: str, method: str) -> object | None:
         return self.built(self.top[key], (method,), f"a {key}") if key in self.top else None

@@ -50,10 +50,10 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
             raise UsageError(f"{self.name}: give files_per_partition or blocksize, not both")
         check_optional_integer(self.files_per_partition, f"{self.name}: files_per_partition")
         check_optional_integer(self.limit, f"{self.name}: limit")
-        who = f"{self.name}: storage_options"
-        self.storage_options = keep_keys(self.file_paths, self.storage_options, who)
+        owner = f"{self.name}: storage_options"
+        self.storage_options = keep_keys(self.file_paths, self.storage_options, owner)
         if self.storage_options:
-            check(self.storage_options, who)
+            check(self.storage_options, owner)
         if not self.file_paths:
             raise UsageError(f"{self.name}: file_paths is empty; give a folder, a glob, a file or a list of these")
         self.file_paths = checked_paths(self.file_paths, f"{self.name}: file_paths")

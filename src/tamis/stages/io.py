@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from tamis.errors import UsageError
+from tamis.formats.registry import FILE_TYPES
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
@@ -43,7 +44,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     """Turns files into documents. The engine reads ranges of files itself, guided by these attributes."""
 
     name = "reader"
-    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
+    formats: ClassVar[tuple[str, ...]] = FILE_TYPES
     fields: Sequence[str] | None = None
     column_types: Mapping[str, str] | None = None
     """Types of JSON fields in frames (tasks/columns/frame_types.py): declared, or found before the run."""

@@ -62,19 +62,21 @@ class StoreKeys:
     token: str | None = field(default=None, repr=False)
 
 
-def keep_keys(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> dict[str, Any] | None:
+def keep_keys(urls: Any, options: Mapping[str, Any] | None, owner: str = "storage_options") -> dict[str, Any] | None:
     """Keep credentials among the options for the buckets of these URLs; return the options without them.
 
     Kept for this process and those that it starts on this machine.
     """
-    if not given or all(given.get(name) is None for name in _KEYS):
-        return None if given is None else dict(given)
-    rest = {name: value for name, value in given.items() if name not in _KEYS}
-    if given.get("key") is None or given.get("secret") is None:
-        raise UsageError(f"{who}: give key and secret together, or neither")
-    keys = StoreKeys(str(given["key"]), str(given["secret"]), None if given.get("token") is None else given["token"])
+    if not options or all(options.get(name) is None for name in _KEYS):
+        return None if options is None else dict(options)
+    rest = {name: value for name, value in options.items() if name not in _KEYS}
+    if options.get("key") is None or options.get("secret") is None:
+        raise UsageError(f"{owner}: give key and secret together, or neither")
+    keys = StoreKeys(
+        str(options["key"]), str(options["secret"]), None if options.get("token") is None else options["token"]
+    )
     learn_values({"secret": keys.secret, "token": keys.token or ""})
-    buckets = {split_s3(url)[0] for url in _buckets_of(urls, who)}
+    buckets = {split_s3(url)[0] for url in _buckets_of(urls, owner)}
     by_bucket = {**_kept_keys(), **{bucket: asdict(keys) for bucket in buckets}}
     os.environ[KEYS_VARIABLE] = json.dumps(by_bucket)
     return rest
@@ -91,14 +93,14 @@ def _kept_keys() -> dict[str, dict[str, Any]]:
     return kept
 
 
-def _buckets_of(urls: Any, who: str) -> list[str]:
+def _buckets_of(urls: Any, owner: str) -> list[str]:
     paths = [urls] if isinstance(urls, str) else urls
     if named := [u for u in paths if isinstance(u, str) and is_bucket(u)]:
         return named
-    raise UsageError(f"{who}: they are for paths that begin with s3://, and there is none")
+    raise UsageError(f"{owner}: they are for paths that begin with s3://, and there is none")
 
 
-def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> StoreOptions:
+def check(given: Mapping[str, Any] | None, owner: str = "storage_options") -> StoreOptions:
     """Validate the user's options and return them as `StoreOptions`.
 
     Raises UsageError for options that nothing reads, and for credentials.
@@ -108,15 +110,15 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
     """
     options = _about_buckets(given)
     client, config = dict(options.get("client_kwargs") or {}), dict(options.get("config_kwargs") or {})
-    _check_names(options, client, config, who)
+    _check_names(options, client, config, owner)
     style = dict(config.get("s3") or {}).get("addressing_style") or config.get("addressing_style")
     endpoint = options.get("endpoint_url") or client.get("endpoint_url")
     if endpoint is not None and (not str(endpoint).startswith(("http://", "https://")) or "@" in str(endpoint)):
         raise UsageError(
-            f"{who}: endpoint_url must be http://host:port or https://host, without a name or password in it"
+            f"{owner}: endpoint_url must be http://host:port or https://host, without a name or password in it"
         )
     if style not in (None, "path", "virtual", "auto"):
-        raise UsageError(f"{who}: addressing_style must be path, virtual or auto, got {style!r}")
+        raise UsageError(f"{owner}: addressing_style must be path, virtual or auto, got {style!r}")
     return StoreOptions(
         endpoint_url=None if endpoint is None else str(endpoint),
         region_name=client.get("region_name"),
@@ -124,25 +126,25 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
         requester_pays=bool(options.get("requester_pays", False)),
         verify=client.get("verify"),
         addressing_style=style,
-        connect_timeout=_seconds(config, "connect_timeout", StoreOptions.connect_timeout, who),
-        read_timeout=_seconds(config, "read_timeout", StoreOptions.read_timeout, who),
+        connect_timeout=_seconds(config, "connect_timeout", StoreOptions.connect_timeout, owner),
+        read_timeout=_seconds(config, "read_timeout", StoreOptions.read_timeout, owner),
         use_ssl=options.get("use_ssl", client.get("use_ssl")),
     )
 
 
-def _about_buckets(given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _about_buckets(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options without what is true of every local path."""
-    return {name: value for name, value in (given or {}).items() if (name, value) != (_MAKE_FOLDERS, True)}
+    return {name: value for name, value in (options or {}).items() if (name, value) != (_MAKE_FOLDERS, True)}
 
 
-def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any], who: str) -> None:
+def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any], owner: str) -> None:
     """Raise UsageError for a credential, or an option that nothing reads."""
     credentials = sorted(
         n for part in (options, client, config) for n in part if n.lower() in _CREDENTIALS and part[n] is not None
     )
     if credentials:
         raise UsageError(
-            f"{who}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
+            f"{owner}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
             "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) "
             "and leave it out (readers and writers in Python take key, secret and token)"
         )
@@ -153,10 +155,10 @@ def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: 
     ):
         unknown = sorted(n for n in part if n not in option_names and n.lower() not in _CREDENTIALS)
         if unknown:
-            raise UsageError(f"{who}: {section}{unknown[0]} is not known; accepted: {', '.join(option_names)}")
+            raise UsageError(f"{owner}: {section}{unknown[0]} is not known; accepted: {', '.join(option_names)}")
 
 
-def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> float:
+def _seconds(config: Mapping[str, Any], name: str, usual: float, owner: str) -> float:
     """Return a timeout in seconds; raise UsageError for an invalid one.
 
     Without a limit, a store that falls silent would block a run for ever.
@@ -166,16 +168,16 @@ def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> fl
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds <= 86_400:
-        raise UsageError(f"{who}: {name} must be a number of seconds above 0, got {config.get(name)!r}")
+        raise UsageError(f"{owner}: {name} must be a number of seconds above 0, got {config.get(name)!r}")
     return seconds
 
 
-def remember(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> None:
+def remember(urls: Any, given: Mapping[str, Any] | None, owner: str = "storage_options") -> None:
     """Remember the options for the buckets of these URLs, here and in the processes that this one starts."""
     if not _about_buckets(given):
         return
-    options = check(given, who)
-    restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in _buckets_of(urls, who)}})
+    options = check(given, owner)
+    restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in _buckets_of(urls, owner)}})
 
 
 def remember_for_all(pairs: Sequence[str]) -> None:

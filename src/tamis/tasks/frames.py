@@ -102,12 +102,17 @@ def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
         batch.handed_out.append((batch.serial, objects))
         if not (pa.types.is_nested(array.type) or is_json(array.type)):  # lists and objects may be changed in place
             batch.handed[name] = objects
-    kind = ("string" if is_text(array.type) else OBJECT) if is_typed else frame_type_of(batch, name, array)
+    kind = _declared_frame_type(array) if is_typed else frame_type_of(batch, name, array)
     if kind != OBJECT:
         series = typed_series(name, array, objects, kind, index, is_required=batch.is_as_recorded(name))
         if series is not None:
             return series if batch.numbering or kind != "string" else series.astype("str" if _has_texts() else object)
     return pd.Series(objects.copy(), index=index, dtype=object)
+
+
+def _declared_frame_type(array: pa.Array) -> str:
+    """Return the type that a column of a declared Arrow type, without a numpy equivalent, has in frames."""
+    return "string" if is_text(array.type) else OBJECT
 
 
 def frame_type_of(batch: DocumentBatch, name: str, array: pa.Array) -> str:
@@ -207,8 +212,8 @@ def _times(texts: Iterable[Any]) -> Any:
 
 def same_times(series: Any, before: pa.Array) -> Array:
     """Return a mask of the rows in which a series of times still has the time of the text it was made of."""
-    given, now = _times(values_of(before)), series.to_numpy()
-    return np.asarray((given == now) | (np.isnat(given) & np.isnat(now)), bool)
+    before_s, now = _times(values_of(before)), series.to_numpy()
+    return np.asarray((before_s == now) | (np.isnat(before_s) & np.isnat(now)), bool)
 
 
 def text_dtype() -> Any:

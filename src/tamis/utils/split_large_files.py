@@ -20,6 +20,7 @@ from typing import Any
 
 from tamis.errors import Incomplete, TamisError, UsageError, optional
 from tamis.formats.compression.codecs import SUFFIXES
+from tamis.formats.registry import FILE_TYPES
 from tamis.formats.splitting import ChunkLimit, split_file
 from tamis.terminal import printable
 from tamis.utils.file_utils import get_all_file_paths_under, get_default_file_extensions
@@ -77,7 +78,7 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
         "python -m tamis.utils.split_large_files", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--input-path", required=True, help="a file, or a folder (with its subfolders)")
-    parser.add_argument("--file-type", choices=["parquet", "jsonl"], required=True, help="what the files are")
+    parser.add_argument("--file-type", choices=FILE_TYPES, required=True, help="what the files are")
     parser.add_argument(
         "--output-path", required=True, help="the folder for the chunks, with the subfolders of the input"
     )

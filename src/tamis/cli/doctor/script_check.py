@@ -137,23 +137,7 @@ def _judge_call(use: Use, thing: Any) -> list[Finding]:
 
 
 def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
-    names = [p.name for p in parameters]
-    verdicts = []
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        names = [*names, *SETTINGS] if use.method in _RUNS else []
-    if names or not use.keywords:
-        verdicts += [
-            Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
-            for keyword in use.keywords
-            if keyword not in names
-        ]
-    takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if use.n_positional > len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        note = (
-            f"{use.n_positional} arguments by position, and it takes {len(takes)}: "
-            f"{', '.join(p.name for p in takes) or 'none'}"
-        )
-        verdicts.append(Finding(use.line, f"{what}(...)", MISSING, note))
+    verdicts = [*_unknown_keywords(use, what, parameters), *_surplus_positions(use, what, parameters)]
     for parameter, text in use.texts if what.endswith("Writer") else ():
         if (difference := load_advice()["values"].get(f"{parameter}={text}")) is not None:
             verdicts.append(Finding(use.line, f"{what}({parameter}={text!r})", DIFFERS, difference))
@@ -167,6 +151,31 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
             Finding(use.line, f"{what}(...)", DIFFERS, "arguments are unpacked (* or **), so they cannot be checked")
         )
     return verdicts
+
+
+def _unknown_keywords(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
+    """Return a finding for each keyword argument that a call gives and the function does not have."""
+    names = [p.name for p in parameters]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        if use.method not in _RUNS:
+            return []
+        names += SETTINGS
+    if not names:
+        return []
+    return [
+        Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
+        for keyword in use.keywords
+        if keyword not in names
+    ]
+
+
+def _surplus_positions(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
+    """Return a finding if a call gives more arguments by position than the function takes."""
+    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if use.n_positional <= len(takes) or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return []
+    note = f"{use.n_positional} arguments by position, and it takes {len(takes)}: {', '.join(takes) or 'none'}"
+    return [Finding(use.line, f"{what}(...)", MISSING, note)]
 
 
 def _elsewhere(path: str) -> str:
@@ -189,7 +198,7 @@ def _n_shared(module: str, path: str) -> int:
 def _public_names() -> dict[str, frozenset[str]]:
     """Return the names that modules which users import from list or define, without importing these."""
     root = Path(__file__).parents[2]
-    found = {}
+    names_by_module = {}
     for room in ROOMS:
         for path in sorted((root / room).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
@@ -198,8 +207,8 @@ def _public_names() -> dict[str, frozenset[str]]:
             parts = path.relative_to(root).with_suffix("").parts
             module = ".".join(("tamis", *(part for part in parts if part != "__init__")))
             if _NETWORKS not in parts:
-                found[module] = frozenset(names)
-    return found
+                names_by_module[module] = frozenset(names)
+    return names_by_module
 
 
 def _about_parameter(what: str, keyword: str, names: list[str]) -> str:

@@ -38,7 +38,7 @@ def perform_with(run: Callable[..., Any], work: JobOptions) -> int:
 def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.backends.alerting import OFF
-    from tamis.backends.slurm_array import whole
+    from tamis.backends.slurm_array import ignoring_array
     from tamis.forecast import ranges
     from tamis.signatures import accepted
 
@@ -51,7 +51,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
             arguments = settings if executor is None else {"executor": executor, **settings}
             _report_unused(run, arguments)
             ours = accepted(run, {"progress": show, "watch": watch, "alerts": OFF, "count_caller": True})
-            with whole():
+            with ignoring_array():
                 result = run(**ours, **accepted(run, arguments))
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
@@ -223,8 +223,8 @@ def print_documents(about: DedupSummary, result: DedupResult) -> None:
 def _print_contamination(about: DedupSummary, result: DedupResult) -> None:
     n, n_found = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
-        found = f"{n_found:,} of {n:,} documents are contaminated"
-        print_lines([f"finished earlier, nothing to do: {found} (--fresh starts over)"])
+        sentence = f"{n_found:,} of {n:,} documents are contaminated"
+        print_lines([f"finished earlier, nothing to do: {sentence} (--fresh starts over)"])
         return
     done = "found" if result.run is None else "cut" if about["action"] == "cut" else "dropped"
     rows = [("documents", f"{n:,}"), (f"contaminated, {done}", f"{n_found:,} ({n_found / n:.2%})" if n else "0")]

@@ -98,11 +98,11 @@ def check_model_path(output: str, source: str, replace: bool) -> None:
 def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str], list[str], int]:
     """Return the texts and labels of all documents that have both, and the number of those that have not."""
     from tamis.backends.local import InProcessExecutor
-    from tamis.backends.slurm_array import whole
+    from tamis.backends.slurm_array import ignoring_array
     from tamis.pipeline import Pipeline
     from tamis.stages.text.io.reader import DocumentReader
 
-    with whole():
+    with ignoring_array():
         batches: Any = Pipeline("labelled documents", stages=[DocumentReader(source)]).run(InProcessExecutor())
     texts: list[str] = []
     labels: list[str] = []

@@ -69,12 +69,10 @@ def show_plan(
     than that.
     """
     passes, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
-    memory, machine = settings.get("memory"), str(where)
-    if settings.get("workers"):
-        where = replace(where, cores=min(where.cores, int(settings["workers"])))
+    machine, where = str(where), _with_workers(where, settings)
     if dataset is not None:
         sizes = _imagined_sizes(sizes, dataset)
-    budget_bytes = _budget_bytes(memory, where)
+    budget_bytes = _budget_bytes(settings.get("memory"), where)
     is_real = where.is_this_machine and dataset is None
     smallest = smallest_of_curation(curation, may_run_trials and is_real)
     fits = budget_bytes >= smallest.n_bytes
@@ -90,9 +88,7 @@ def show_plan(
         lines += _range_lines(ranges, experience, each)
     else:
         remarks.append(too_small_line(smallest.n_bytes))
-    lines += [line for mix in mixes.values() for line in mix.lines()]
-    if curation.writing.is_packed:
-        lines.append("then files are put together anew: one more read and write of what stays")
+    lines += _output_lines(curation, mixes)
     figures = {
         **sizes,
         "costs": [asdict(c) for c in costs],
@@ -112,6 +108,20 @@ def show_plan(
     _show(curation, passes, figures, cost_texts, lines, as_json, remarks)
     if not fits:
         raise CommandExit(BudgetError.exit_code)
+
+
+def _with_workers(machine: PlannedMachine, settings: Mapping[str, Any]) -> PlannedMachine:
+    """Return the machine with no more cores than a run has workers."""
+    workers = settings.get("workers")
+    return replace(machine, cores=min(machine.cores, int(workers))) if workers else machine
+
+
+def _output_lines(curation: Curation, mixes: Mapping[str, PlannedMix]) -> list[str]:
+    """Return what is printed about the documents that are written."""
+    lines = [line for mix in mixes.values() for line in mix.lines()]
+    if curation.writing.is_packed:
+        lines.append("then files are put together anew: one more read and write of what stays")
+    return lines
 
 
 def _budget_bytes(memory: Any, where: PlannedMachine) -> int:

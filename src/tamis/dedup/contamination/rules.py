@@ -79,11 +79,11 @@ def overlaps_of(postings: Postings, hits: Array, excepted: Array) -> list[Overla
         return []
     table = np.array(sorted(rows), np.int64)
     ends = [*(np.flatnonzero(np.diff(table[:, 0])) + 1).tolist(), len(table)]
-    found, first = [], 0
+    overlaps, first = [], 0
     for end in ends:
-        found.append(_overlap(postings, hits, table[first:end]))
+        overlaps.append(_overlap(postings, hits, table[first:end]))
         first = end
-    return found
+    return overlaps
 
 
 def _overlap(postings: Postings, hits: Array, mine: Array) -> Overlap:

@@ -104,12 +104,12 @@ def _sets_below(root: str) -> list[str]:
     is_one = "data" in names or any(name in _METADATA for name in names)
     if is_one:
         return [root]
-    found = [os.path.join(root, n) for n in names if os.path.isdir(os.path.join(root, n)) or _is_set_file(n)]
-    if not found:
+    paths = [os.path.join(root, n) for n in names if os.path.isdir(os.path.join(root, n)) or _is_set_file(n)]
+    if not paths:
         raise UsageError(
             f"against: {root} holds no evaluation sets (JSONL, Parquet or Arrow files, or folders of them)"
         )
-    return found
+    return paths
 
 
 def _is_set_file(name: str) -> bool:

@@ -74,15 +74,15 @@ def _decide(step: DecideContamination, run: SolverRun) -> Summary:
     if resolve(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(run.task.duplicates, exist_ok=True)
-    found = _DecisionCounts(index, len(paths))
+    counts = _DecisionCounts(index, len(paths))
     table = PositionTable(folder, COLUMNS)
     with NpyWriter(os.path.join(resolve(folder), "excepted.npy"), "<i8") as out:
         out.append(excepted)
     with _OverlapTable(os.path.join(run.task.duplicates, OVERLAPS), index, paths) as overlaps:
-        _judge_all(records, index, step.limits, excepted, table, overlaps, found, run)
+        _judge_all(records, index, step.limits, excepted, table, overlaps, counts, run)
     table.close()
     _write_lists(run, index, excepted, n_documents_of)
-    summary = found.summary(records)
+    summary = counts.summary(records)
     summary["n_excepted"], summary["action"] = len(excepted), step.action
     _write_certificate(step, run, index, summary, most)
     return summary
@@ -164,14 +164,14 @@ def _judge_all(
     excepted: Array,
     table: PositionTable,
     overlaps: _OverlapTable,
-    found: _DecisionCounts,
+    counts: _DecisionCounts,
     run: SolverRun,
 ) -> None:
     postings, n_spans, done = Postings(index), 0, 0
     say = run.progress("contaminated documents")
-    n_files = len(found.total_of)
+    n_files = len(counts.total_of)
     for documents in records:
-        found.total_of += np.bincount(documents.file, minlength=n_files)
+        counts.total_of += np.bincount(documents.file, minlength=n_files)
         rows: list[tuple[Any, ...]] = []
         spans = [np.empty((0, 2), np.int64)]
         for k in np.flatnonzero(np.diff(documents.bounds)).tolist():
@@ -187,8 +187,8 @@ def _judge_all(
             rows.append((file, offset, *facts, n_spans, n_spans + len(mine)))
             spans.append(mine)
             n_spans += len(mine)
-            found.add(bad, len(mine))
-            found.removed_of[file] += 1
+            counts.add(bad, len(mine))
+            counts.removed_of[file] += 1
             overlaps.add(file, offset, bad)
         if rows:
             columns = dict(zip(COLUMNS, map(np.array, zip(*rows, strict=True)), strict=False))

@@ -148,9 +148,9 @@ class RemoveContamination(PositionTableStage):
 
         spans = spans_of(self.table, facts["first"], facts["last"])
         new, n_spans = [], 0
-        for text, found in zip(texts.to_pylist(), spans, strict=True):
-            data = cut_spans((text or "").encode(), found)
-            n_spans += len(found)
+        for text, text_spans in zip(texts.to_pylist(), spans, strict=True):
+            data = cut_spans((text or "").encode(), text_spans)
+            n_spans += len(text_spans)
             while len(again := spans_to_cut(self._index, data, self.limits, self._excepted)):
                 data = cut_spans(data, again)
                 n_spans += len(again)

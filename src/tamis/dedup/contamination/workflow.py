@@ -14,7 +14,7 @@ from tamis.dedup.contamination.sets import EvaluationSet, evaluation_sets, stat_
 from tamis.dedup.contamination.stages import FindOverlaps, RemoveContamination
 from tamis.dedup.contamination.tasks import BuildTask, IndexFacts, index_folder
 from tamis.dedup.kinds import CONTAMINATION
-from tamis.dedup.options import InOneCall, absolute
+from tamis.dedup.options import UserWorkflow, absolute
 from tamis.errors import RunConflict, UsageError, check_choice
 from tamis.sizes import check_integer, is_integer, parse_fraction
 
@@ -26,7 +26,7 @@ _MOST_WORDS = 60
 
 
 @dataclass
-class DecontaminationWorkflow(InOneCall):
+class DecontaminationWorkflow(UserWorkflow):
     """Find runs of words that documents share with evaluation items, and remove them; `run()` does all passes.
 
     `against`: evaluation sets: a path, several, or mappings with `path`, `name` and `fields` (JSONL, JSON, Parquet,
@@ -61,22 +61,22 @@ class DecontaminationWorkflow(InOneCall):
     max_source_loss: float | str = 0.95
 
     def __post_init__(self) -> None:
-        who = CONTAMINATION.title
+        owner = CONTAMINATION.title
         self.output_path = absolute(self.output_path, "output_path")
         self.input_path = None if self.input_path is None else absolute(self.input_path, "input_path") or None
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
-        check_choice(f"{who}: action", self.action, ACTIONS)
-        check_integer(self.words, f"{who}: words", 1)
-        check_integer(self.short_words, f"{who}: short_words", 0)
-        check_integer(self.min_left_chars, f"{who}: min_left_chars", 1)
+        check_choice(f"{owner}: action", self.action, ACTIONS)
+        check_integer(self.words, f"{owner}: words", 1)
+        check_integer(self.short_words, f"{owner}: short_words", 0)
+        check_integer(self.min_left_chars, f"{owner}: min_left_chars", 1)
         if not self.short_words <= self.words <= _MOST_WORDS:
             raise UsageError(
-                f"{who}: words must be at most {_MOST_WORDS}, and short_words no more than words; got {self.words} and "
-                f"{self.short_words}"
+                f"{owner}: words must be at most {_MOST_WORDS}, and short_words no more than words; "
+                f"got {self.words} and {self.short_words}"
             )
         if self.min_words is not None:
-            check_integer(self.min_words, f"{who}: min_words", self.words)
-        share = parse_fraction(self.min_share, f"{who}: min_share") if self.min_share else 0.0
+            check_integer(self.min_words, f"{owner}: min_words", self.words)
+        share = parse_fraction(self.min_share, f"{owner}: min_share") if self.min_share else 0.0
         self.limits = Limits(self.words if self.min_words is None else self.min_words, share)
         self._common = _parse_common(self.common)
         self.sets: list[EvaluationSet] = evaluation_sets(self.against, self.fields)

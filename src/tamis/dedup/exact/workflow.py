@@ -67,16 +67,18 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
     append: bool = False
     backend: str = "cpu"
 
-    who, kind, ids_folder = "ExactDeduplicationWorkflow", EXACT, "ExactDuplicateIds"
+    owner, kind, ids_folder = "ExactDeduplicationWorkflow", EXACT, "ExactDuplicateIds"
     as_the_budget_allows = {"input_blocksize": "2GiB"}
 
     def __post_init__(self) -> None:
         if self.assign_id and self.id_field is not None:
-            raise UsageError(f"{self.who}: id_field goes with assign_id=False; with assign_id=True ids are made here")
+            raise UsageError(f"{self.owner}: id_field goes with assign_id=False; with assign_id=True ids are made here")
         if not self.assign_id and self.id_field is None:
-            raise UsageError(f"{self.who}: assign_id=False needs id_field, the field that holds the documents' own ids")
-        check_integer(self.identification_batchsize, f"{self.who}: identification_batchsize")
-        check_optional_integer(self.total_nparts, f"{self.who}: total_nparts")
+            raise UsageError(
+                f"{self.owner}: assign_id=False needs id_field, the field that holds the documents' own ids"
+            )
+        check_integer(self.identification_batchsize, f"{self.owner}: identification_batchsize")
+        check_optional_integer(self.total_nparts, f"{self.owner}: total_nparts")
         self._keys()
         self._check()
 

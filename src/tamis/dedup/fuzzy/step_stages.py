@@ -25,6 +25,7 @@ from tamis.errors import UsageError
 from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.text.io.formats import check_file_type
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, CURRENT, ids_of
 from tamis.stages.traits import StageTraits
@@ -35,7 +36,6 @@ CURATOR_LSH_BUCKET_FIELD = "_bucket_id"
 CURATOR_FUZZY_DUPLICATE_GROUP_FIELD = "_duplicate_group_id"
 DUPLICATE_IDS_SUBDIR = "FuzzyDuplicateIds"
 _OURS = b"tamis.fuzzy"  # in the metadata of files written here: those of earlier calls are replaced
-_FORMATS = (None, "jsonl", "parquet")
 
 
 class FuzzyStepStage(ProcessingStage[Any, FileGroupTask]):
@@ -117,8 +117,7 @@ class MinHashStage(FuzzyStepStage):
         super().__init__(output_path, read_kwargs, write_kwargs)
         for name, value in (("char_ngrams", char_ngrams), ("num_hashes", num_hashes)):
             check_integer(value, f"{self.name}: {name}")
-        if read_format not in _FORMATS:
-            raise UsageError(f"{self.name}: read_format must be 'jsonl' or 'parquet', got {read_format!r}")
+        check_file_type(self.name, "read_format", read_format)
         self.text_field, self.minhash_field, self.char_ngrams = text_field, minhash_field, char_ngrams
         self.num_hashes, self.seed, self.use_64bit_hash = num_hashes, seed, use_64bit_hash
         self.read_format, self.pool = read_format, pool
@@ -261,13 +260,13 @@ class LSHStage(FuzzyStepStage):
             valid = np.asarray(signatures.is_valid())
             signatures, numbers = signatures.filter(pa.array(valid)), numbers.filter(pa.array(valid))
             values = pc.list_flatten(signatures).to_numpy(zero_copy_only=False)
-            n, wanted = len(signatures), self.num_bands * self.minhashes_per_band
-            if n and (len(values) % n or len(values) // n < wanted):
+            n, n_needed = len(signatures), self.num_bands * self.minhashes_per_band
+            if n and (len(values) % n or len(values) // n < n_needed):
                 raise UsageError(
                     f"{self.name}: {path} has {len(values) // n} values per document, and {self.num_bands} bands of "
-                    f"{self.minhashes_per_band} take {wanted}"
+                    f"{self.minhashes_per_band} take {n_needed}"
                 )
-            table = np.ascontiguousarray(values.reshape(n, -1)) if n else np.empty((0, wanted), np.uint32)
+            table = np.ascontiguousarray(values.reshape(n, -1)) if n else np.empty((0, n_needed), np.uint32)
             width, row = self.minhashes_per_band * table.itemsize, table.shape[1] * table.itemsize
             data = table.view(np.uint8).ravel()
             hashes = [

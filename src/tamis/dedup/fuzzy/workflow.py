@@ -83,18 +83,18 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     append: bool = False
     backend: str = "cpu"
 
-    who, kind, ids_folder = "FuzzyDeduplicationWorkflow", FUZZY, "FuzzyDuplicateIds"
+    owner, kind, ids_folder = "FuzzyDeduplicationWorkflow", FUZZY, "FuzzyDuplicateIds"
     as_the_budget_allows = {"input_blocksize": "1GiB"}
 
     def __post_init__(self) -> None:
         if not self.output_path:
-            raise UsageError(f"{self.who}: output_path must name a folder")
+            raise UsageError(f"{self.owner}: output_path must name a folder")
         self._check()
         n = self.bands_per_iteration
         for name in ("num_bands", "minhashes_per_band", "char_ngrams"):
             check_integer(getattr(self, name), name, 1, 1000)
         check_optional_integer(self.word_ngrams, "word_ngrams", 1, 1000)
-        check_optional_integer(self.lsh_num_output_partitions, f"{self.who}: lsh_num_output_partitions")
+        check_optional_integer(self.lsh_num_output_partitions, f"{self.owner}: lsh_num_output_partitions")
         if self.threshold == "midpoint":
             self.threshold = round(self.sketch().midpoint, 4)
         elif self.threshold is not None:

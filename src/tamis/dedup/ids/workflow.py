@@ -14,12 +14,12 @@ from tamis.dedup.alarms import by_shared_ids
 from tamis.dedup.ids.stages import check_field, is_without_ids
 from tamis.dedup.nemo_compat.finding import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.nemo_compat.id_generator import IdGenerator
-from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
+from tamis.dedup.options import Input, WriterFactory, absolute
 from tamis.dedup.passes import DedupResult, Passes
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
-from tamis.stages.text.io.formats import writer_of
+from tamis.stages.text.io.formats import check_file_type, writer_of
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 from tamis.stores.run_locations import run_dir_of
@@ -89,7 +89,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         check_field("duplicate_id_field", self.duplicate_id_field)
         self.input_fields = check_fields(_WHO, self.input_fields or columns)
         self.output_fields = check_fields(_WHO, self.output_fields)
-        check_filetype(_WHO, "output_filetype", self.output_filetype)
+        check_file_type(_WHO, "output_filetype", self.output_filetype)
         self._check_id_generator()
         if self.output_mode not in _MODES:
             raise UsageError(

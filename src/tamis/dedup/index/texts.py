@@ -99,11 +99,11 @@ def _row_groups(path: str, columns: list[str]) -> Iterator[pa.Table]:
 def _open(path: str) -> pq.ParquetFile:
     try:
         file = parquet.open_file(path)
-        found = file.schema_arrow
+        schema = file.schema_arrow
     except (pa.ArrowException, OSError) as exc:
         raise _damaged(path, exc) from None
-    if not found.equals(_SCHEMA):
-        raise FormatError(f"{path} has other columns than an index ({', '.join(found.names)}); the index is damaged")
+    if not schema.equals(_SCHEMA):
+        raise FormatError(f"{path} has other columns than an index ({', '.join(schema.names)}); the index is damaged")
     return file
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import LINES
 from tamis.dedup.lines.stages import KEYS_VERSION, CutUnits, UnitHashes, check_count
-from tamis.dedup.options import InOneCall, absolute
+from tamis.dedup.options import UserWorkflow, absolute
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LineDeduplicationWorkflow(InOneCall):
+class LineDeduplicationWorkflow(UserWorkflow):
     """Lines (or paragraphs) are equal when the 64-bit hash of what is left of them after normalisation is.
 
     Of equal ones the first in the input stays, in the same or another document; the others are cut out. `run()` does

@@ -15,7 +15,7 @@ from tamis.dedup import planning
 from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.kinds import DedupKind
 from tamis.dedup.nemo_compat.id_files import IdFiles
-from tamis.dedup.options import InOneCall, absolute
+from tamis.dedup.options import UserWorkflow, absolute
 from tamis.errors import UsageError
 from tamis.memory.budget import find_budget
 from tamis.pipeline import WorkflowBase, WorkflowRunResult
@@ -44,7 +44,7 @@ DONE_OTHERWISE = {
 }
 
 
-class FindingWorkflow(InOneCall, WorkflowBase):
+class FindingWorkflow(UserWorkflow, WorkflowBase):
     """What the workflows that find duplicates share.
 
     Subclasses are dataclasses with these fields, and say their passes.
@@ -73,7 +73,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         usual = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         for name, why in DONE_OTHERWISE.items():
             if name in usual and getattr(self, name) not in (usual[name], None):
-                warnings.warn(f"{self.who}: {name} {why}", stacklevel=5)
+                warnings.warn(f"{self.owner}: {name} {why}", stacklevel=5)
         self._refuse_write_options()
         for name, bound in self.as_the_budget_allows.items():
             if getattr(self, name) == bound:
@@ -82,9 +82,8 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         self.input_path = None if self.input_path is None else absolute(self.input_path, "input_path") or None
         if self.ids_folder and not self.perform_removal and is_bucket(self.output_path):
             raise UsageError(
-                f"{self.who}: ids of duplicates are written to a folder of this machine, got {self.output_path}; give "
-                "a local output_path, or "
-                "perform_removal=True, which writes the documents that stay"
+                f"{self.owner}: ids of duplicates are written to a folder of this machine, got {self.output_path}; "
+                "give a local output_path, or perform_removal=True, which writes the documents that stay"
             )
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         if self.backend not in BACKENDS:
@@ -97,16 +96,16 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         unknown = sorted(k for k, v in (self.write_kwargs or {}).items() if not (k == "storage_options" and not v))
         if unknown:
             raise UsageError(
-                f"{self.who}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
+                f"{self.owner}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
             )
 
     def index_options(self) -> dict[str, Any]:
         """Return `against`, the index to compare with, and `index`, the one that gets the documents that stay."""
         if not self.kind.has_index and (self.index_path is not None or self.against is not None):
             raise UsageError(
-                f"{self.who}: there are no indexes for {self.kind.title}; leave index_path and against out"
+                f"{self.owner}: there are no indexes for {self.kind.title}; leave index_path and against out"
             )
-        return index_options(self.who, self.index_path, self.against, self.append)
+        return index_options(self.owner, self.index_path, self.against, self.append)
 
     def bands(self) -> tuple[int, int, int | None]:
         """Return the number of bands, the values per band and the bands per pass; 0 where there are none."""
@@ -146,7 +145,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         `settings` are those of a run: memory="1GB", workers, scratch, fresh.
         """
         started_s = time.monotonic()
-        tasks, executor = tasks_and_executor(self.who, initial_tasks, executor)
+        tasks, executor = tasks_and_executor(self.owner, initial_tasks, executor)
         workflow = copy.copy(self)
         if tasks:
             workflow.input_path = absolute(files_of(tasks))
@@ -187,12 +186,12 @@ def index_options(where: str, index_path: str | None, against: str | None, appen
     }
 
 
-def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:
+def tasks_and_executor(owner: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:
     """Accept `run(initial_tasks, executor)` in either order; tasks must be groups of files."""
     tasks, executor = (second, first) if hasattr(first, "make_workers") else (first, second)
     for task in tasks or ():
         if not isinstance(task, FileGroupTask):
-            raise UsageError(f"{who}: initial_tasks must be FileGroupTask, got {type(task).__name__}")
+            raise UsageError(f"{owner}: initial_tasks must be FileGroupTask, got {type(task).__name__}")
     return list(tasks or ()), executor
 
 

@@ -60,7 +60,7 @@ class SideScores:
 
     def of(self, file: Array, offset: Array) -> list[NDArray[np.float32]]:
         """Return the scores of documents by their position, one array for each name."""
-        found = [np.full(len(file), np.nan, np.float32) for _ in self._names]
+        columns = [np.full(len(file), np.nan, np.float32) for _ in self._names]
         for number in np.unique(file).tolist():
             rows = np.flatnonzero(file == number)
             path, low, high = self._paths[number], int(offset[rows].min()), int(offset[rows].max())
@@ -79,5 +79,5 @@ class SideScores:
                     continue
                 hit = known[order][at] == offset[rows]
                 for k, values in enumerate(scores):
-                    found[k][rows[hit]] = values[mine[order[at[hit]]]]
-        return found
+                    columns[k][rows[hit]] = values[mine[order[at[hit]]]]
+        return columns

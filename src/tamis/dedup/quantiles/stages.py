@@ -117,9 +117,9 @@ class AddScores(PositionTableStage):
             return batch
         rows, columns = self.listed(batch, *(f"score_{k}" for k in range(len(self.fields))))
         for name, scores in zip(self.fields, columns, strict=True):
-            found = np.full(batch.num_items, np.nan, np.float32)
-            found[rows] = scores
-            batch = batch.with_column(name, pa.array(found, mask=np.isnan(found)))
+            values = np.full(batch.num_items, np.nan, np.float32)
+            values[rows] = scores
+            batch = batch.with_column(name, pa.array(values, mask=np.isnan(values)))
         return batch
 
 
@@ -135,9 +135,9 @@ class AssignBuckets(PositionTableStage):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         rows, (buckets,) = self.listed(batch, "bucket")
-        found = np.full(batch.num_items, -1, np.int32)
-        found[rows] = buckets
-        return batch.with_column(self.bucket_field, pa.array(found, mask=found < 0))
+        numbers = np.full(batch.num_items, -1, np.int32)
+        numbers[rows] = buckets
+        return batch.with_column(self.bucket_field, pa.array(numbers, mask=numbers < 0))
 
 
 @dataclass(repr=False)

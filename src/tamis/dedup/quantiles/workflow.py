@@ -26,30 +26,32 @@ MOST_EPOCHS = 100
 
 
 def score_choice(
-    who: str, score: str | Sequence[str], ensemble: str, weight: str, scores_from: str | None = None
+    owner: str, score: str | Sequence[str], ensemble: str, weight: str, scores_from: str | None = None
 ) -> ScoreChoice:
     """Check how documents are scored and weighed."""
     scores = [score] if isinstance(score, str) else list(score)
     if not scores or not all(isinstance(s, str) and s for s in scores) or len(set(scores)) < len(scores):
-        raise UsageError(f"{who}: score must be the name of a field, or several different ones, got {score!r}")
-    check_choice(f"{who}: ensemble", ensemble, ENSEMBLES)
-    check_choice(f"{who}: weight", weight, WEIGHTS)
-    table = None if scores_from is None else _score_table(who, scores_from, scores)
+        raise UsageError(f"{owner}: score must be the name of a field, or several different ones, got {score!r}")
+    check_choice(f"{owner}: ensemble", ensemble, ENSEMBLES)
+    check_choice(f"{owner}: weight", weight, WEIGHTS)
+    table = None if scores_from is None else _score_table(owner, scores_from, scores)
     return ScoreChoice(scores, ensemble, weight, table)
 
 
-def _score_table(who: str, path: str, scores: Sequence[str]) -> str:
+def _score_table(owner: str, path: str, scores: Sequence[str]) -> str:
     """Return the table of scores that a path names: itself, or that of an output folder with most documents."""
     if os.path.isdir(path):
         folder = os.path.join(run_dir_of(path), "duplicates")
-        found = sorted(glob.glob(os.path.join(glob.escape(folder), "*scores.parquet")))
-        if not found:
-            raise UsageError(f"{who}: {path} has no table of scores ({folder}/*scores.parquet)")
-        path = max(found, key=lambda table: _n_rows(table, scores))
+        paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*scores.parquet")))
+        if not paths:
+            raise UsageError(f"{owner}: {path} has no table of scores ({folder}/*scores.parquet)")
+        path = max(paths, key=lambda table: _n_rows(table, scores))
     if not os.path.isfile(path):
-        raise UsageError(f"{who}: there is no {path}; give the output of a run with scores or buckets")
+        raise UsageError(f"{owner}: there is no {path}; give the output of a run with scores or buckets")
     if missing := [name for name in scores if name not in _columns(path)]:
-        raise UsageError(f"{who}: {path} has no scores of {', '.join(missing)}; it has {', '.join(_columns(path)[2:])}")
+        raise UsageError(
+            f"{owner}: {path} has no scores of {', '.join(missing)}; it has {', '.join(_columns(path)[2:])}"
+        )
     return os.path.abspath(path)
 
 
@@ -108,11 +110,11 @@ class BucketsWorkflow:
     text_field: str = "text"
 
     def __post_init__(self) -> None:
-        who = BUCKETS.title
-        self.choice = score_choice(who, self.score, self.ensemble, self.weight, self.scores_from)
-        check_integer(self.n, f"{who}: n", 2, MOST_BUCKETS)
+        owner = BUCKETS.title
+        self.choice = score_choice(owner, self.score, self.ensemble, self.weight, self.scores_from)
+        check_integer(self.n, f"{owner}: n", 2, MOST_BUCKETS)
         if not self.bucket_field or self.bucket_field in (*self.choice.scores, self.text_field, self.by):
-            raise UsageError(f"{who}: bucket_field must be a field of its own, got {self.bucket_field!r}")
+            raise UsageError(f"{owner}: bucket_field must be a field of its own, got {self.bucket_field!r}")
         if self.edges is not None:
             self._check_edges(self.edges)
 
@@ -162,19 +164,19 @@ class TopWorkflow:
     text_field: str = "text"
 
     def __post_init__(self) -> None:
-        who = TOP.title
+        owner = TOP.title
         amounts = {"documents": self.documents, "tokens": self.tokens, "bytes": self.bytes}
         chosen = {name: value for name, value in amounts.items() if value is not None}
         if len(chosen) + (self.fraction is not None) != 1 or (chosen and self.weight is not None):
             raise UsageError(
-                f"{who}: give one of fraction (with weight: documents, bytes or tokens), documents, tokens and bytes"
+                f"{owner}: give one of fraction (with weight: documents, bytes or tokens), documents, tokens and bytes"
             )
         for name, value in chosen.items():
-            check_integer(value, f"{who}: {name}", 1)
-        share = None if self.fraction is None else parse_fraction(self.fraction, f"{who}: fraction")
+            check_integer(value, f"{owner}: {name}", 1)
+        share = None if self.fraction is None else parse_fraction(self.fraction, f"{owner}: fraction")
         self.limit = TopLimit(share, next(iter(chosen.values()), None))
         weight = next(iter(chosen), None) or self.weight or "documents"
-        self.choice = score_choice(who, self.score, self.ensemble, weight, self.scores_from)
+        self.choice = score_choice(owner, self.score, self.ensemble, weight, self.scores_from)
 
     def passes(self) -> Passes:
         from tamis.dedup.solver_task import DecideTop
@@ -208,18 +210,18 @@ class MixWorkflow:
     text_field: str = "text"
 
     def __post_init__(self) -> None:
-        who = MIX.title
+        owner = MIX.title
         self.fields = [self.by] if isinstance(self.by, str) else list(self.by)
         if not self.fields or not all(isinstance(f, str) and f for f in self.fields):
-            raise UsageError(f"{who}: by must be the name of a field, or several, got {self.by!r}")
-        target = None if self.target is None else parse_tokens(self.target, f"{who}: target")
-        if self._chosen_rule(who) not in ("epochs", "curve") and target is None:
-            raise UsageError(f"{who}: give a target, in tokens (1_000_000, 20M, 9B)")
-        self._check_numbers(who)
+            raise UsageError(f"{owner}: by must be the name of a field, or several, got {self.by!r}")
+        target = None if self.target is None else parse_tokens(self.target, f"{owner}: target")
+        if self._chosen_rule(owner) not in ("epochs", "curve") and target is None:
+            raise UsageError(f"{owner}: give a target, in tokens (1_000_000, 20M, 9B)")
+        self._check_numbers(owner)
         self.rule = MixRule(
-            _table(who, "epochs", self.epochs),
-            _table(who, "shares", self.shares),
-            self._curve(who),
+            _table(owner, "epochs", self.epochs),
+            _table(owner, "shares", self.shares),
+            self._curve(owner),
             float(self.power),
             None if self.temperature is None else float(self.temperature),
             bool(self.unimax),
@@ -227,14 +229,14 @@ class MixWorkflow:
             float(self.max_epochs),
         )
 
-    def _check_numbers(self, who: str) -> None:
+    def _check_numbers(self, owner: str) -> None:
         if not is_number(self.max_epochs) or not 0 < self.max_epochs <= MOST_EPOCHS:
-            raise UsageError(f"{who}: max_epochs must be above 0, at most {MOST_EPOCHS}, got {self.max_epochs!r}")
+            raise UsageError(f"{owner}: max_epochs must be above 0, at most {MOST_EPOCHS}, got {self.max_epochs!r}")
         for name, value in (("power", self.power), ("temperature", self.temperature)):
             if value is not None and (not is_number(value) or value < 0):
-                raise UsageError(f"{who}: {name} must be a number of at least 0, got {value!r}")
+                raise UsageError(f"{owner}: {name} must be a number of at least 0, got {value!r}")
 
-    def _chosen_rule(self, who: str) -> str:
+    def _chosen_rule(self, owner: str) -> str:
         """Return the name of the parameter that says how groups are weighed; UsageError unless exactly one does."""
         rules = {
             "epochs": self.epochs is not None,
@@ -245,15 +247,15 @@ class MixWorkflow:
         }
         chosen = [name for name, is_given in rules.items() if is_given]
         if len(chosen) != 1:
-            raise UsageError(f"{who}: give one of {', '.join(rules)}; got {chosen}")
+            raise UsageError(f"{owner}: give one of {', '.join(rules)}; got {chosen}")
         return chosen[0]
 
-    def _curve(self, who: str) -> list[float]:
+    def _curve(self, owner: str) -> list[float]:
         if self.curve is None:
             return []
         if isinstance(self.curve, str) or len(self.curve) != 2 or not all(is_number(e) and e >= 0 for e in self.curve):
             raise UsageError(
-                f"{who}: curve must be the epochs of the lowest and of the highest value, such as [0, 7], got "
+                f"{owner}: curve must be the epochs of the lowest and of the highest value, such as [0, 7], got "
                 f"{self.curve!r}"
             )
         return [float(e) for e in self.curve]
@@ -292,13 +294,13 @@ def parse_tokens(value: Any, what: str) -> int:
     return int(value)
 
 
-def _table(who: str, name: str, table: Mapping[Any, float] | None) -> dict[str, float]:
+def _table(owner: str, name: str, table: Mapping[Any, float] | None) -> dict[str, float]:
     if table is None:
         return {}
     if not isinstance(table, Mapping) or not table or not all(is_number(v) and v >= 0 for v in table.values()):
-        raise UsageError(f"{who}: {name} must have a number of at least 0 for each value, got {table!r}")
+        raise UsageError(f"{owner}: {name} must have a number of at least 0 for each value, got {table!r}")
     if not any(table.values()):
-        raise UsageError(f"{who}: {name} is 0 for every value; one must be above")
+        raise UsageError(f"{owner}: {name} is 0 for every value; one must be above")
     return {str(key): float(value) for key, value in table.items()}
 
 

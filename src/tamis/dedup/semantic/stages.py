@@ -490,14 +490,16 @@ def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024
     return best, of
 
 
-def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
+def _check_read(owner: str, read_kwargs: Mapping[str, Any] | None) -> None:
     """Refuse options that would be ignored.
 
     `memory_map` is honoured by KMeansStage, and changes nothing elsewhere.
     """
     options = {k: v for k, v in (read_kwargs or {}).items() if k != "memory_map"}
-    if read_options(who, options)[1] is not None:
-        raise UsageError(f"{who}: read_kwargs: columns is refused; the stage reads those that its own parameters name")
+    if read_options(owner, options)[1] is not None:
+        raise UsageError(
+            f"{owner}: read_kwargs: columns is refused; the stage reads those that its own parameters name"
+        )
 
 
 def _has_columns(path: str, columns: set[str]) -> bool:

@@ -29,10 +29,11 @@ from tamis.dedup.semantic.steps import DUPLICATES, run_in_steps
 from tamis.dedup.semantic.vectors import check_fraction
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.errors import RunConflict, UsageError, check_choice
+from tamis.formats.registry import FILE_TYPES
 from tamis.pipeline import Pipeline, WorkflowBase, WorkflowRunResult
 from tamis.sizes import check_optional_integer, is_number
 from tamis.stages.text.embedders.vllm import VLLMEmbeddingModelStage
-from tamis.stages.text.io.reader import JsonlReader, ParquetReader
+from tamis.stages.text.io.formats import reader_of
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 from tamis.stages.text.io.writer import ParquetWriter
 
@@ -101,8 +102,8 @@ class TextSemanticDeduplicationWorkflow(WorkflowBase):
         self.output_path = absolute(self.output_path, "output_path")
         self.input_path = absolute(self.input_path, "input_path")
         self.cache_path = self.output_path if self.cache_path is None else absolute(self.cache_path, "cache_path")
-        for name, known in (("input_filetype", ("jsonl", "parquet")), ("output_filetype", ("jsonl", "parquet"))):
-            check_choice(f"{type(self).__name__}: {name}", getattr(self, name), known)
+        for name in ("input_filetype", "output_filetype"):
+            check_choice(f"{type(self).__name__}: {name}", getattr(self, name), FILE_TYPES)
         check_optional_integer(self.embedding_max_chars, "embedding_max_chars")
         if self.eps is None and self.perform_removal:
             raise UsageError(
@@ -183,16 +184,15 @@ class TextSemanticDeduplicationWorkflow(WorkflowBase):
         own = [] if self.use_id_generator else [self.id_field]
         metadata = list(self.metadata_fields or ())
         fields = list(dict.fromkeys([*own, self.text_field, *metadata]))
-        kind = JsonlReader if self.input_filetype == "jsonl" else ParquetReader
         more = {} if self.input_file_extensions is None else {"file_extensions": list(self.input_file_extensions)}
-        reader = kind(
+        reader = reader_of(self.input_filetype)(
             self.input_path,
             files_per_partition=self.input_files_per_partition,
             blocksize=self.input_blocksize,
             fields=fields,
             read_kwargs=dict(self.read_kwargs),
             _generate_ids=self.use_id_generator,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
         columns = list(dict.fromkeys([self.id_field, self.embedding_field, *metadata]))
         writer = ParquetWriter(self.embeddings_path, fields=columns, write_kwargs=dict(self.cache_kwargs))

@@ -1,4 +1,4 @@
-"""TextSemanticInOneCall: documents whose texts mean nearly the same; for `tamis dedup semantic --model`.
+"""TextSemanticWorkflow: documents whose texts mean nearly the same; for `tamis dedup semantic --model`.
 
 They are embedded in the pass that makes records.
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.options import InOneCall
+from tamis.dedup.options import UserWorkflow
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.sizes import check_optional_integer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TextSemanticInOneCall(InOneCall):
+class TextSemanticWorkflow(UserWorkflow):
     """Texts -> embeddings -> clusters -> pairs within each cluster -> all but one of each group go, in one call.
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`. See

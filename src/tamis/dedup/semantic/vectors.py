@@ -88,7 +88,7 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
     if values.null_count:
         raise PipelineError(f"field {field!r}: an embedding has null among its numbers")
     rows = np.flatnonzero(sizes)
-    given = values.to_numpy(zero_copy_only=False).reshape(len(rows), width)
+    matrix = values.to_numpy(zero_copy_only=False).reshape(len(rows), width)
     is_whole = len(rows) == len(column)
     out = spare.take("vectors", len(column) * width * 4).view(np.float32).reshape(len(column), width)
     if not is_whole:
@@ -96,7 +96,7 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
     norms = np.zeros(len(column))
     per_step = max(1, _NORMALIZED_NUMBERS // max(1, width))
     for first in range(0, len(rows), per_step):
-        x = given[first : first + per_step]
+        x = matrix[first : first + per_step]
         norm = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
         if not np.isfinite(norm).all():
             raise PipelineError(f"field {field!r}: an embedding has a number that is not finite")
@@ -131,10 +131,10 @@ def least_cosine(eps: float) -> float:
     return 1.0 - max(float(eps), ROUNDING)
 
 
-def check_fraction(who: str, fraction: float | None) -> None:
+def check_fraction(owner: str, fraction: float | None) -> None:
     """Validate the share of documents that clusters are computed from, if it is given."""
     if fraction is not None and (isinstance(fraction, bool) or not 0 < float(fraction) <= 1):
-        raise UsageError(f"{who}fit_data_fraction: expected a number above 0, up to 1, got {fraction!r}")
+        raise UsageError(f"{owner}fit_data_fraction: expected a number above 0, up to 1, got {fraction!r}")
 
 
 def nothing_to_fit(fraction: float | None, n: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import SEMANTIC
-from tamis.dedup.options import InOneCall, absolute
+from tamis.dedup.options import UserWorkflow, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
 from tamis.errors import UsageError
@@ -46,7 +46,7 @@ DISTANCES = ("cosine_dist_to_cent", "l2_dist_to_cent")
 
 
 @dataclass
-class SemanticDeduplicationWorkflow(InOneCall):
+class SemanticDeduplicationWorkflow(UserWorkflow):
     """Clusters documents with embeddings (k-means on a sample), and keeps one of each group of similar ones.
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one
@@ -164,7 +164,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
             from tamis.dedup.semantic.steps import run_in_steps
 
             later = pairwise_executor if pairwise_executor is not None else executor
-            with undivided(self.who, settings):
+            with undivided(self.owner, settings):
                 return run_in_steps(self, (executor, later), bool(shown), settings)
         from tamis.dedup.nemo_compat.finding import DocumentedResult
 

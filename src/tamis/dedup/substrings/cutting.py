@@ -20,7 +20,7 @@ _LINE_FEED = 10
 def cuts_in(texts: pa.Array, passages: list[Passages], mode: str, edges: str) -> list[Cut]:
     """Return the cuts of each text (none null); a passage that holds no whole character, word or line gives none."""
     parts = string_buffers(texts)
-    found = []
+    cuts = []
     for a, b, passage in zip(parts.offsets[:-1].tolist(), parts.offsets[1:].tolist(), passages, strict=True):
         text = parts.data[a:b]
         starts, ends = passage.start.astype(np.int64), passage.stop.astype(np.int64)
@@ -28,8 +28,8 @@ def cuts_in(texts: pa.Array, passages: list[Passages], mode: str, edges: str) ->
         if places is not None:
             # After its last byte, so that the rest of a run of whitespace stays.
             starts, ends = places[starts], places[ends - 1] + 1
-        found.append(_whole(text, starts, ends, edges))
-    return found
+        cuts.append(_whole(text, starts, ends, edges))
+    return cuts
 
 
 def _whole(text: Array, starts: Array, ends: Array, edges: str) -> Cut:

@@ -68,7 +68,7 @@ class Passages:
 def passages_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Passages]]:
     """Return (rows, passages): the documents with passages that go, in the order of the input, and those of each."""
     rows: list[Array] = [np.empty(0, np.int64)]
-    found: list[Passages] = []
+    passages: list[Passages] = []
     for file in np.unique(files).tolist():
         mine = np.flatnonzero(files == file)
         listed, (first, end) = rows_of_table(folder, file, offsets[mine], ("first", "end"))
@@ -76,21 +76,21 @@ def passages_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[
             columns = [open_npy(os.path.join(folder, f"{n}.npy")).read(first[0], end[-1]) for n in _PASSAGES]
             rows.append(mine[listed])
             for a, b in zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True):
-                found.append(Passages(*(values[a:b] for values in columns)))
-    return np.concatenate(rows), found
+                passages.append(Passages(*(values[a:b] for values in columns)))
+    return np.concatenate(rows), passages
 
 
 def passages_in(output: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Return all passages of a finished run as (start, end), by file and offset of the document."""
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    passages: dict[tuple[int, int], list[tuple[int, int]]] = {}
     folder = os.path.join(run_dir_of(output), "duplicates")
     for name in sorted(os.listdir(folder)):
         if name.startswith("part-"):
             rows = pq.read_table(os.path.join(folder, name), columns=["id", "start_byte", "end_byte"])
             for place, start, end in zip(*(rows[column].to_pylist() for column in rows.column_names), strict=True):
                 file, _, offset = place.partition("_")
-                found.setdefault((int(file), int(offset)), []).append((start, end))
-    return found
+                passages.setdefault((int(file), int(offset)), []).append((start, end))
+    return passages
 
 
 @dataclass(frozen=True, order=True)

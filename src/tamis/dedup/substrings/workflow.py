@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tamis.dedup.index.index import read_index
 from tamis.dedup.kinds import SUBSTRINGS, DedupKind
 from tamis.dedup.nemo_compat.finding import index_options
-from tamis.dedup.options import InOneCall, WriterFactory, absolute
+from tamis.dedup.options import UserWorkflow, WriterFactory, absolute
 from tamis.dedup.planning import make_passage_plan
 from tamis.dedup.substrings.normalization import NORMALIZATION_VERSION
 from tamis.dedup.substrings.stages import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class SubstringDeduplicationWorkflow(InOneCall):
+class SubstringDeduplicationWorkflow(UserWorkflow):
     """Passages of at least `min_bytes` bytes that occur more than once, anywhere, are cut out of documents.
 
     A window of `min_bytes` bytes inside one document is repeated if equal bytes begin at any other position of the
@@ -95,10 +95,10 @@ class SubstringDeduplicationWorkflow(InOneCall):
         return WindowSelections(self.text_field, self.min_bytes, self.normalize_text)
 
     def _index_options(self) -> dict[str, Any]:
-        return index_options(self.who, self.index_path, self.against, self.append)
+        return index_options(self.owner, self.index_path, self.against, self.append)
 
     def _writer(self) -> WriterFactory | None:
-        return super()._writer() if parse_remove(self.who, self.remove)[0] else None
+        return super()._writer() if parse_remove(self.owner, self.remove)[0] else None
 
     kind: ClassVar[DedupKind] = SUBSTRINGS
 
@@ -167,12 +167,12 @@ class SubstringDeduplicationWorkflow(InOneCall):
 
     def kept(self, table: str, paths: str) -> list[ProcessingStage[Any, Any]]:
         """Return the stages whose records an index gets: what is left of each text, all of it if nothing is removed."""
-        cut = [self.removal(table, paths)] if parse_remove(self.who, self.remove)[0] else []
+        cut = [self.removal(table, paths)] if parse_remove(self.owner, self.remove)[0] else []
         return [*cut, KeptTexts(self.text_field, self.normalize_text)]
 
     def removal(self, table: str, paths: str, name: str = "cut_passages") -> CutPassages:
         """Return the stage that removes what a table lists. `paths`: JSON with the input files by number."""
-        _, share = parse_remove(self.who, self.remove)
+        _, share = parse_remove(self.owner, self.remove)
         return CutPassages(
             table,
             paths,

@@ -32,8 +32,8 @@ class Bookmarks:
 
     def before(self, position: int) -> tuple[int, int]:
         """Return the position and the offset of the last bookmark that is not after `position`; (0, 0) without one."""
-        found = [(0, 0)] + [mark for mark in self._read() if mark[0] <= position]
-        return max(found)
+        marks = [(0, 0)] + [mark for mark in self._read() if mark[0] <= position]
+        return max(marks)
 
     def add(self, position: int, offset: int) -> None:
         """Note where a record is, unless it is known."""

@@ -287,12 +287,7 @@ class UnitRunner:
                 quarantine.extend(account_input(stage, noted, ledger))
 
         keeper = self._record_keeper(unit)
-        if unit.segment == 0:
-            tasks, contents = self._source(unit, ledger, quarantine, send, "" if keeper is None else keeper.field)
-        else:
-            tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
-        if keeper is not None:
-            keeper.begin(contents.kept, contents.batches)
+        tasks, contents = self._load(unit, ledger, quarantine, send, keeper)
         samples = self._sample_collector(contents)
         notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         tasks = self._as_read(tasks)
@@ -335,6 +330,23 @@ class UnitRunner:
             retained=retained,
             first_bad=first_bad,
         )
+
+    def _load(
+        self,
+        unit: Unit,
+        ledger: Ledger,
+        quarantine: list[QuarantinedInput],
+        send: Send,
+        keeper: RecordKeeper | None,
+    ) -> tuple[list[Task[Any]], Contents]:
+        """Read the input of a unit, or the documents that the segment before it passed on."""
+        if unit.segment == 0:
+            tasks, contents = self._source(unit, ledger, quarantine, send, "" if keeper is None else keeper.field)
+        else:
+            tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        if keeper is not None:
+            keeper.begin(contents.kept, contents.batches)
+        return tasks, contents
 
     def _record_keeper(self, unit: Unit) -> RecordKeeper | None:
         """Return what keeps the records of a unit for later passes; None if they are not to be kept."""

@@ -427,13 +427,9 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
             if spans := kept_spans(piece, limits):
                 kept += _kept_ranges(piece, spans, limits, contents)
                 continue
-            try:
-                frames = _frames_of(file, piece, limits, contents)
-            except OSError as exc:
-                if not _is_bad_input(exc, piece):
-                    raise
-                _quarantine_piece(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
-                continue
+            frames = _readable_frames(file, piece, limits, contents)
+        if frames is None:
+            continue
         positions += [position for position, _ in frames]
         records = record_format(piece.input_path)
         assert records is not None
@@ -445,10 +441,10 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         numbers, offsets = np.array(decoded.positions, np.int64), np.array(decoded.offsets, np.int64)
         tables.append(_TableRows(piece.file, numbers, decoded.table, offsets))
         if limits.keep_without:
-            _, start, end, _ = contents.covered[-1]
+            done = contents.covered[-1]
             lacking = _without_values(decoded.table, limits.keep_without)
             sizes = row_bytes(decoded.table)
-            kept_range = KeptRange(start, end, lacking, numbers, offsets, sizes, decoded.bad, decoded.skipped)
+            kept_range = KeptRange(done.start, done.end, lacking, numbers, offsets, sizes, decoded.bad, decoded.skipped)
             contents.kept.append((piece, kept_range))
     if tables:
         _add_batch(tables, None, contents)
@@ -507,8 +503,21 @@ def _add_kept(kept: list[tuple[int, KeptRange]], contents: Contents) -> None:
 
 
 def _count_skipped(skipped: dict[str, list[int]], contents: Contents) -> None:
-    for reason, found in skipped.items():
-        contents.skipped[reason] = contents.skipped.get(reason, 0) + len(found)
+    for reason, positions in skipped.items():
+        contents.skipped[reason] = contents.skipped.get(reason, 0) + len(positions)
+
+
+def _readable_frames(
+    file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Contents
+) -> list[tuple[int, RecordFrame]] | None:
+    """Return the frames of a piece with their positions; quarantine the piece and return None if it is unreadable."""
+    try:
+        return _frames_of(file, piece, limits, contents)
+    except OSError as exc:
+        if not _is_bad_input(exc, piece):
+            raise
+        _quarantine_piece(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
+        return None
 
 
 def _frames_of(file: BinaryIO, piece: Piece, limits: ReadOptions, contents: Contents) -> list[tuple[int, RecordFrame]]:

@@ -132,9 +132,9 @@ def _candidates(body: bytes, declared: str, is_markup: bool) -> Iterator[tuple[s
     if b"\0" in body:  # images and archives that servers call pages: statistics take long on them
         return
     encoding = optional("resiliparse.parse.encoding", "detecting the charset of pages", "html")
-    found = _NAMES.get(str(encoding.detect_encoding(body, from_html_meta=False) or "").lower())
-    if found is not None and found not in seen:
-        yield found, 0
+    detected = _NAMES.get(str(encoding.detect_encoding(body, from_html_meta=False) or "").lower())
+    if detected is not None and detected not in seen:
+        yield detected, 0
 
 
 def _in_page(body: bytes) -> Iterator[str]:

@@ -139,6 +139,15 @@ def folding() -> Folding:
             elif kept:
                 entries[ord(c)] = len(several) | SEVERAL << KIND_SHIFT | size << SIZE_SHIFT | len(kept) << N_SHIFT
                 several += map(ord, kept)
+    _add_ideographs(entries)
+    entries[list(_SKIPPED)] = IGNORED << KIND_SHIFT
+    numbers: dict[bytes, int] = {}
+    pages = [numbers.setdefault(page.tobytes(), len(numbers)) for page in entries.reshape(-1, 256)]
+    letters = np.array(several or [0], np.uint32)
+    return Folding(np.array(pages, np.uint16), np.frombuffer(b"".join(numbers), np.uint32), letters)
+
+
+def _add_ideographs(entries: NDArray[np.uint32]) -> None:
     for first, end in _IDEOGRAPHS:
         codes = np.flatnonzero([chr(code).isalnum() for code in range(first, end)]) + first
         entries[codes] = codes | LETTER << KIND_SHIFT | HALF << SIZE_SHIFT
@@ -146,11 +155,6 @@ def folding() -> Folding:
         kept, _ = letters_of(chr(code))
         if len(kept) == 1:
             entries[code] = ord(kept) | LETTER << KIND_SHIFT | HALF << SIZE_SHIFT
-    entries[list(_SKIPPED)] = IGNORED << KIND_SHIFT
-    numbers: dict[bytes, int] = {}
-    pages = [numbers.setdefault(page.tobytes(), len(numbers)) for page in entries.reshape(-1, 256)]
-    letters = np.array(several or [0], np.uint32)
-    return Folding(np.array(pages, np.uint16), np.frombuffer(b"".join(numbers), np.uint32), letters)
 
 
 def stored(tables: Folding) -> dict[str, Any]:

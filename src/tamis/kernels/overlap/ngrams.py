@@ -97,10 +97,31 @@ def _add_all(hashes, filter_out):
 
 
 @helper
-def _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n_lines):
-    """Queue the windows that end with tokens that are new; return their number."""
-    units, _, _, totals = tokens
+def _queue_kind(kind, weight, seed, first, m, prefix, queued, tokens, rolling, windows):
+    """Queue the windows of a kind that end with token m - 1, from the one that begins at token `first` on.
+
+    Return the first token of the next window, and the number of windows in the queue.
+    """
+    _, _, _, totals = tokens
     prefixes, powers = rolling
+    queue_hash, queue, filter_, n_lines = windows
+    total = np.int64(at(totals, m & MASK))
+    while first < m and total - at(totals, first & MASK) >= weight:
+        g = mix((prefix - at(prefixes, first & MASK) * at(powers, m - first)) ^ seed)
+        put(queue_hash, queued, g)
+        put(queue, queued, first << _FIRST_SHIFT | (m - first) << 1 | kind)
+        if n_lines:
+            prefetch(filter_, _line(g, n_lines))
+        queued += 1
+        first += 1
+    return first, queued
+
+
+@helper
+def _queue(n, full, short, tokens, rolling, windows, state):
+    """Queue the windows that end with tokens that are new; return their number."""
+    units, _, _, _ = tokens
+    prefixes, _ = rolling
     m = np.int64(at(state, N_ROLLED))
     next_full, next_short = np.int64(at(state, NEXT_FULL)), np.int64(at(state, NEXT_SHORT))
     prefix = at(prefixes, m & MASK)
@@ -109,23 +130,11 @@ def _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n
         prefix = prefix * BASE + at(units, m & MASK)
         m += 1
         put(prefixes, m & MASK, prefix)
-        total = np.int64(at(totals, m & MASK))
-        while next_full < m and total - at(totals, next_full & MASK) >= full:
-            g = mix(prefix - at(prefixes, next_full & MASK) * at(powers, m - next_full))
-            put(queue_hash, queued, g)
-            put(queue, queued, next_full << _FIRST_SHIFT | (m - next_full) << 1 | FULL)
-            if n_lines:
-                prefetch(filter_, _line(g, n_lines))
-            queued += 1
-            next_full += 1
-        while short and next_short < m and total - at(totals, next_short & MASK) >= short:
-            g = mix((prefix - at(prefixes, next_short & MASK) * at(powers, m - next_short)) ^ _SHORT_SEED)
-            put(queue_hash, queued, g)
-            put(queue, queued, next_short << _FIRST_SHIFT | (m - next_short) << 1 | SHORT)
-            if n_lines:
-                prefetch(filter_, _line(g, n_lines))
-            queued += 1
-            next_short += 1
+        next_full, queued = _queue_kind(FULL, full, _ZERO, next_full, m, prefix, queued, tokens, rolling, windows)
+        if short:
+            next_short, queued = _queue_kind(
+                SHORT, short, _SHORT_SEED, next_short, m, prefix, queued, tokens, rolling, windows
+            )
     put(state, N_ROLLED, m)
     put(state, NEXT_FULL, next_full)
     put(state, NEXT_SHORT, next_short)
@@ -133,9 +142,10 @@ def _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n
 
 
 @helper
-def _flush(row, queued, tokens, queue_hash, queue, filter_, n_lines, hashes, fields, k):
+def _flush(row, queued, tokens, windows, hashes, fields, k):
     """Write the queued windows that the filter knows; return the position after them."""
     _, begins, ends, _ = tokens
+    queue_hash, queue, filter_, n_lines = windows
     for q in range(queued):
         g = at(queue_hash, q)
         if n_lines == 0 or (_may_be_known(filter_, n_lines, g) and _is_known(filter_, n_lines, g)):
@@ -180,19 +190,19 @@ def _scan(
     hashes_out,
     fields_out,
 ):
-    """Windows of the rows from state[ROW] on to `hashes` and `fields`, as many as fit; their number.
+    """Write windows of the rows from state[ROW] on to `hashes` and `fields`, as many as fit; return their number.
 
-    Room must be for a full queue. `totals` gets (tokens, weight) of each row that is finished; state[ROW] is the number
-    of rows where all is done.
+    There must be room for a full queue. `totals` gets (tokens, weight) of each row that is finished; when all are done,
+    state[ROW] is their number.
     """
     source, state = pointer(data), pointer(state_out)
     tables = (pointer(ascii_in), pointer(pages_in), pointer(entries_in), pointer(letters_in))
     totals = pointer(places_out[2 * RING :])
     tokens = (pointer(units_out), pointer(places_out), pointer(places_out[RING:]), totals)
     rolling = (pointer(units_out[RING:]), pointer(powers_in))
-    queue_hash, queue, filter_ = pointer(queue_hash_out), pointer(queue_out), pointer(filter_in)
-    hashes, fields = pointer(hashes_out), pointer(fields_out)
     n_lines = filter_in.size // LINE_WORDS
+    windows = (pointer(queue_hash_out), pointer(queue_out), pointer(filter_in), n_lines)
+    hashes, fields = pointer(hashes_out), pointer(fields_out)
     limit = hashes_out.size - MOST_QUEUED
     k = np.int64(0)
     row = np.int64(at(state, ROW))
@@ -217,16 +227,16 @@ def _scan(
             else:
                 p, j, n = add_token(source, p, e, j, n, tokens, tables)
             if n - np.int64(at(state, N_ROLLED)) >= QUEUE:
-                queued = _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n_lines)
-                k = _flush(row, queued, tokens, queue_hash, queue, filter_, n_lines, hashes, fields, k)
+                queued = _queue(n, full, short, tokens, rolling, windows, state)
+                k = _flush(row, queued, tokens, windows, hashes, fields, k)
                 if k > limit:
                     put(state, ROW, row)
                     put(state, PLACE, p)
                     put(state, N_READ, j)
                     put(state, N_TOKENS, n)
                     return k
-        queued = _queue(n, full, short, tokens, rolling, queue_hash, queue, state, filter_, n_lines)
-        k = _flush(row, queued, tokens, queue_hash, queue, filter_, n_lines, hashes, fields, k)
+        queued = _queue(n, full, short, tokens, rolling, windows, state)
+        k = _flush(row, queued, tokens, windows, hashes, fields, k)
         put(totals_out, 2 * row, n)
         put(totals_out, 2 * row + 1, at(totals, n & MASK))
         row += 1

@@ -13,16 +13,24 @@ from numpy.typing import NDArray
 
 from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, copy_bytes, pointer, put
-from tamis.kernels.language.jit import kernel
+from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]
 
 
+@helper
+def _is_edit_valid(j, p, end, edit_from, edit_to, edit_off, n_edit_bytes):
+    """Return True if an edit is within [p, end) of its record, and its bytes are within the bytes of all edits."""
+    if at(edit_from, j) < p or at(edit_to, j) < at(edit_from, j) or at(edit_to, j) > end:
+        return False
+    return 0 <= at(edit_off, j) <= at(edit_off, j + 1) <= n_edit_bytes
+
+
 @kernel(types.int64(*(I64_IN, I64_IN, I64_IN), *(I64_IN, I64_IN, I64_IN, I64_IN, types.int64), *(types.int64, I64_OUT)))
 def _sizes(start, end, rows, edit_ptr, edit_from, edit_to, edit_off, n_edit_bytes, n_bytes, out_offsets):
-    """Fill `out_offsets`; -1, or the first output row whose record or edits are not where they should be."""
+    """Fill `out_offsets`; return -1, or the first output row whose record or edits are not where they should be."""
     total = 0
     put(out_offsets, 0, 0)
     n_edits = edit_from.size
@@ -40,9 +48,7 @@ def _sizes(start, end, rows, edit_ptr, edit_from, edit_to, edit_off, n_edit_byte
         if first < 0 or beyond < first or beyond > n_edits:
             return i
         for j in range(first, beyond):
-            if at(edit_from, j) < p or at(edit_to, j) < at(edit_from, j) or at(edit_to, j) > e:
-                return i
-            if at(edit_off, j) < 0 or at(edit_off, j + 1) < at(edit_off, j) or at(edit_off, j + 1) > n_edit_bytes:
+            if not _is_edit_valid(j, p, e, edit_from, edit_to, edit_off, n_edit_bytes):
                 return i
             p = at(edit_to, j)
             total += at(edit_off, j + 1) - at(edit_off, j) - (p - at(edit_from, j))

@@ -178,6 +178,13 @@ def _has_curly(source, a, b):
     return a < b
 
 
+@helper
+def _begins_with_bullet(source, a):
+    """Return True for a hyphen or the character U+2022."""
+    bullet = at(source, a) == 0xE2 and at(source, a + 1) == 0x80 and at(source, a + 2) == 0xA2
+    return bullet or at(source, a) == 45
+
+
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, I64_OUT))
 def _split_lines(data, starts, ends, pages_in, flags_in, pad_out, out):
     source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
@@ -194,8 +201,7 @@ def _split_lines(data, starts, ends, pages_in, flags_in, pad_out, out):
             p = following
             if a >= b:
                 continue
-            bullet = at(source, a) == 0xE2 and at(source, a + 1) == 0x80 and at(source, a + 2) == 0xA2
-            n_bullets += bullet or at(source, a) == 45
+            n_bullets += _begins_with_bullet(source, a)
             n_ellipses += ends_in_dots(source, a, b) or ends_in_ellipsis(source, a, b)
             if n_lorem > 0 or n_curly > 0 or not _is_terminal(source, a, b, pages, flags):
                 continue

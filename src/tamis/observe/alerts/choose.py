@@ -73,13 +73,13 @@ def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
             raise recipe.fail(f"your own alerts file has a sink {name!r} too; give it another name", "sinks", name)
 
 
-def _changed(rule: AlertRule | None, name: str, said: Mapping[str, Any], section: Section) -> AlertRule:
+def _changed(rule: AlertRule | None, name: str, fields: Mapping[str, Any], section: Section) -> AlertRule:
     """Return a rule with the changes that a file specifies; a new rule if there is none of that name."""
 
     def fail(message: str) -> RecipeError:
         return section.fail(message, "rules", name)
 
-    values = dict(said)
+    values = dict(fields)
     measure = values.pop("measure", rule.measure if rule is not None else name)
     sides = [side for side in ("above", "below") if side in values]
     if rule is None:
@@ -124,7 +124,7 @@ def find_file(given: str | None, environ: Mapping[str, str]) -> str | None:
     base = environ.get("XDG_CONFIG_HOME", "") or (os.path.join(home, ".config") if home else "")
     if not os.path.isabs(base):
         return None
-    found = [path for name in _NAMES if os.path.isfile(path := os.path.join(base, "tamis", name))]
-    if len(found) > 1:
-        raise UsageError(f"there are {' and '.join(found)}; keep one of them")
-    return found[0] if found else None
+    paths = [path for name in _NAMES if os.path.isfile(path := os.path.join(base, "tamis", name))]
+    if len(paths) > 1:
+        raise UsageError(f"there are {' and '.join(paths)}; keep one of them")
+    return paths[0] if paths else None

@@ -205,13 +205,13 @@ def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
         facts = numbers(leak)
         n = facts.get("bytes_per_partition", facts.get("slope_bytes", 0))
         stage = str(leak.get("stage") or "")[:80] if facts else ""
-        who = f"stage {stage}" if stage else "a worker"
-        if n <= worst.get(who, {}).get("leak_bytes", 0):
+        subject = f"stage {stage}" if stage else "a worker"
+        if n <= worst.get(subject, {}).get("leak_bytes", 0):
             continue
         kind, until, worker = leak.get("kind"), facts.get("partitions_left"), facts.get("worker")
         more = f", in {kind!s:.40}" if kind else ""
         more += f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
-        worst[who] = {"leak_bytes": n, "more": more, "worker": None if worker is None else int(worker)}
+        worst[subject] = {"leak_bytes": n, "more": more, "worker": None if worker is None else int(worker)}
     yield from worst.items()
 
 
@@ -225,13 +225,13 @@ def _handles(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
         facts = numbers(leak)
         n, worker = facts.get("handles_per_partition", 0), facts.get("worker")
         stage = str(leak.get("stage") or "")[:80] if facts else ""
-        who = f"stage {stage}" if stage else "a worker"
-        if n <= worst.get(who, {}).get("handles", 0):
+        subject = f"stage {stage}" if stage else "a worker"
+        if n <= worst.get(subject, {}).get("handles", 0):
             continue
         until = facts.get("partitions_left")
         more = f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
         kind = str(leak.get("kind") or "handles")[:40]
-        worst[who] = {"handles": n, "kind": kind, "more": more, "worker": None if worker is None else int(worker)}
+        worst[subject] = {"handles": n, "kind": kind, "more": more, "worker": None if worker is None else int(worker)}
     yield from worst.items()
 
 

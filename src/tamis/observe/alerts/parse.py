@@ -127,11 +127,13 @@ def _value(made: Callable[[Any], Any] = lambda value: value) -> Read:
     return read
 
 
-def _checked(expected: str, is_good: Callable[[Any], object], made: Callable[[Any], Any] = lambda value: value) -> Read:
+def _checked(
+    expected: str, is_good: Callable[[Any], object], convert: Callable[[Any], Any] = lambda value: value
+) -> Read:
     def check(value: Any) -> Any:
-        if not is_good(found := made(value)):
+        if not is_good(converted := convert(value)):
             raise UsageError(f"expected {expected}, got {value!r:.80}")
-        return found
+        return converted
 
     return _value(check)
 
@@ -174,8 +176,8 @@ def _remedy(value: Any) -> str:
         raise UsageError(f"unknown remedy {value!r:.80}{known}; pause may have a time: pause 30s")
     if name != "pause":
         return name
-    given: object = float(argument) if argument.replace(".", "", 1).isdecimal() else argument
-    seconds = parse_time(given, "pause") if argument else DEFAULT_PAUSE_S
+    number: object = float(argument) if argument.replace(".", "", 1).isdecimal() else argument
+    seconds = parse_time(number, "pause") if argument else DEFAULT_PAUSE_S
     if not 0 < seconds <= MAX_PAUSE_S:
         raise UsageError(f"pause: expected a time above 0 and up to {MAX_PAUSE_S}s")
     return f"pause:{seconds:g}"
@@ -207,10 +209,10 @@ def _items(read: Read, least: int = 0, most: int = MAX_ITEMS, expected: str = f"
     """Return a reader of one value or a list of values."""
 
     def read_all(at: Located) -> tuple[Any, ...]:
-        found = at.items()
-        if not least <= len(found) <= most:
+        items = at.items()
+        if not least <= len(items) <= most:
             raise at.fail(expected)
-        return tuple(map(read, found))
+        return tuple(map(read, items))
 
     return read_all
 
@@ -263,8 +265,8 @@ def _sink(at: Located, name: str) -> AlertSink:
 
 
 def _names(at: Located) -> tuple[str, ...]:
-    wanted = "the name of a sink (log, terminal, or your own)"
-    read = _items(_checked(wanted, lambda v: isinstance(v, str) and _NAME.fullmatch(v)))
+    expected = "the name of a sink (log, terminal, or your own)"
+    read = _items(_checked(expected, lambda v: isinstance(v, str) and _NAME.fullmatch(v)))
     return tuple(dict.fromkeys(read(at)))
 
 

@@ -202,7 +202,7 @@ class Rulebook:
         over = f"{rule.name}{f' of {subject}' if subject else ''} is over"
         reading = reading or MeasureReading(0.0, over, subject)
         share = reading.value if measure.unit == "share" else None
-        made = Alert(
+        alert = Alert(
             value=reading.value if limit.unit == measure.unit else reading.n_bytes,
             text=f"resolved after {lasted_s:seconds}: {reading.text}",
             subject=subject,
@@ -219,13 +219,13 @@ class Rulebook:
             sinks=self.sinks if rule.sinks is None else rule.sinks,
         )
         if level == RESOLVED:
-            return made
+            return alert
         advice = rule.advice or measure.advice_at(self.context)
         n_untold, state.n_untold = max(0, state.n_untold - 1), 0
         text = reading.text + (f" for {lasted_s:seconds}" if lasted_s >= 1 and measure.unit != "seconds" else "")
         text += _limit_text(limit) + (f" ({n_untold} more since the last alert)" if n_untold else "")
         text += f": {advice}" + (f" [{', '.join(map(_done, rule.remedies))}]" if rule.remedies else "")
-        return made._replace(text=text, advice=advice, n_untold=n_untold, remedies=rule.remedies)
+        return alert._replace(text=text, advice=advice, n_untold=n_untold, remedies=rule.remedies)
 
 
 def _limit_text(limit: AlertLimit) -> str:

@@ -103,12 +103,12 @@ class CommandSink(AlertSink):
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         program = self.command[0]
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
-            given.write(json.dumps(alert).encode() + b"\n")  # a pipe would have to be fed while waiting
-            given.seek(0)
+        with tempfile.TemporaryFile() as stderr, tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps(alert).encode() + b"\n")  # a pipe would have to be fed while waiting
+            stdin.seek(0)
             try:
                 self._running = process = subprocess.Popen(
-                    self.command, stdin=given, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                    self.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
                 )
                 code = process.wait(self.timeout_s)
             except OSError as exc:
@@ -119,8 +119,8 @@ class CommandSink(AlertSink):
             finally:
                 self._running = None
             if code:
-                said.seek(0)
-                words = printable(" ".join(said.read(300).decode(errors="replace").split()))
+                stderr.seek(0)
+                words = printable(" ".join(stderr.read(300).decode(errors="replace").split()))
                 raise SinkError(f"{program} ended with {code}" + (f": {words}" if words else ""))
 
     def abandon(self) -> None:

@@ -97,13 +97,13 @@ class Watch:
         Return None if that is another disk (scratch may be stored elsewhere).
         """
         try:
-            found = os.statvfs(self._run_dir)
+            status = os.statvfs(self._run_dir)
         except OSError:
             return None
-        if free_bytes is None or free_bytes < 0.98 * found.f_bavail * found.f_frsize - SAME_DISK_BYTES:
+        if free_bytes is None or free_bytes < 0.98 * status.f_bavail * status.f_frsize - SAME_DISK_BYTES:
             return None
         # As free space is what a user may write, so is the whole what users may fill.
-        return (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
+        return (status.f_blocks - status.f_bfree + status.f_bavail) * status.f_frsize
 
     def _meant(self, remedy: str, alert: Alert, sample: RunSample, now_s: float) -> str:
         """Return the remedy with what the rule leaves open: which worker, and why."""
@@ -114,8 +114,8 @@ class Watch:
             return f"stop:alert {alert.rule}: {alert.text}"
         if name != "recycle":
             return remedy
-        held = numbers(sample.get("workers"))
-        worker = alert.worker if alert.worker is not None or not held else max(held, key=lambda w: held[w])
+        workers = numbers(sample.get("workers"))
+        worker = alert.worker if alert.worker is not None or not workers else max(workers, key=lambda w: workers[w])
         return "recycle" if worker is None else f"recycle:{worker}"
 
 

@@ -143,10 +143,10 @@ def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -
 
 def throughput_of(run: Snapshot, with_table: bool = False) -> str:
     """Draw the documents per second that each stage takes in."""
-    found: dict[str, list[tuple[float, float]]] = {p.stage: [] for p in run.stages}
+    series: dict[str, list[tuple[float, float]]] = {p.stage: [] for p in run.stages}
     for p in run.stage_moments:
-        found.setdefault(p.stage, []).append((p.at - run.began_at, float(p.n_in)))
-    lines = [Line(name, rates(counts)) for name, counts in found.items()]
+        series.setdefault(p.stage, []).append((p.at - run.began_at, float(p.n_in)))
+    lines = [Line(name, rates(counts)) for name, counts in series.items()]
     note = ""
     if len(lines) > MAX_LINES:
         slow = sorted(lines, key=lambda line: sum(number(v) for _, v in line.points))[: MAX_LINES - 1]

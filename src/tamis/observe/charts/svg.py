@@ -231,5 +231,5 @@ def figure(drawn: str, keys: Sequence[Key] = (), note: str = "") -> str:
 
     `drawn` is SVG; the rest is escaped here.
     """
-    said = f"<figcaption>{text(note, 400)}</figcaption>" if note else ""
-    return f"<figure>{drawn}{legend(keys)}{said}</figure>"
+    caption = f"<figcaption>{text(note, 400)}</figcaption>" if note else ""
+    return f"<figure>{drawn}{legend(keys)}{caption}</figure>"

@@ -32,12 +32,12 @@ def folded_table(label: str, columns: Sequence[str], rows: Iterable[Sequence[str
     return f'<details class="data"><summary>Table: {text(label)}</summary>{shown}</details>'
 
 
-def cards(found: Iterable[tuple[str, str, str]]) -> str:
+def cards(entries: Iterable[tuple[str, str, str]]) -> str:
     """Render cards of (name, value, detail), which are escaped here."""
     html = "".join(
         f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b>'
         + (f"<small>{text(detail)}</small></div>" if detail else "</div>")
-        for name, value, detail in found
+        for name, value, detail in entries
     )
     return f'<div class="cards">{html}</div>' if html else ""
 

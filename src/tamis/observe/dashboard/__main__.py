@@ -29,9 +29,9 @@ def main() -> int:
     parser.add_argument("--scratch")
     parser.add_argument("--parent", type=int, default=0)
     parser.add_argument("--open", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
 
-    if asked.parent:
+    if arguments.parent:
         with contextlib.suppress(OSError):
             os.nice(10)  # during a run: it takes what the workers leave
     # http.client, which http.server imports, would load the TLS library (4 MB) for clients that are not used here.
@@ -41,22 +41,22 @@ def main() -> int:
     from tamis.observe.serving import listen
 
     token = os.environ.pop(TOKEN, "")
-    watcher = Watcher(asked.run_dir, asked.scratch)
+    watcher = Watcher(arguments.run_dir, arguments.scratch)
     try:
-        options = asked.socket is not None
-        listening = socket.socket(fileno=asked.socket) if options else listen(asked.host, asked.port)
+        is_inherited = arguments.socket is not None
+        listening = socket.socket(fileno=arguments.socket) if is_inherited else listen(arguments.host, arguments.port)
     except (OSError, OverflowError) as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         print(
-            f"error: no dashboard at {asked.host} port {asked.port}: {why}; give another --port, or --port 0 for any "
-            "that is free",
+            f"error: no dashboard at {arguments.host} port {arguments.port}: {why}; give another --port, or --port 0 "
+            "for any that is free",
             file=sys.stderr,
         )
         return 1
-    server = Server(asked.host, listening, watcher, token, asked.parent)
-    if not options:
+    server = Server(arguments.host, listening, watcher, token, arguments.parent)
+    if not is_inherited:
         print(f"dashboard: {server.url} (Ctrl-C ends it)", flush=True)
-    if asked.open:
+    if arguments.open:
         threading.Thread(target=_open_page, args=(server.url,), daemon=True).start()
     serve(server)
     return 0

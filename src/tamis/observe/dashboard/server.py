@@ -163,9 +163,9 @@ class Server(socketserver.ThreadingTCPServer):
         deadline_s = time.monotonic() + (_HOLD_S if wait else 0.0)
         while True:
             ending, now_s = bool(self._ending_s), time.monotonic()
-            found = self.watcher.news(range_, seen, now_s + (3600 if ending else 0))
-            if found["fragments"] or ending or now_s >= deadline_s:
-                return {**found, "ended": ending}
+            news = self.watcher.news(range_, seen, now_s + (3600 if ending else 0))
+            if news["fragments"] or ending or now_s >= deadline_s:
+                return {**news, "ended": ending}
             with self._change:
                 self._change.wait(_LOOK_S)
 
@@ -239,8 +239,8 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             self._say(400, "the address cannot be read")
             return
-        given = query.get("token", [""])[0]
-        if not guard.lets_in(given, self.headers.get("Cookie", "")):
+        token = query.get("token", [""])[0]
+        if not guard.lets_in(token, self.headers.get("Cookie", "")):
             self._say(401, "a token is needed; open the address that the command printed, with its token")
             return
         if address.path == "/fragments":
@@ -251,7 +251,7 @@ class Handler(BaseHTTPRequestHandler):
         elif address.path in self.server.files:
             kind, body = self.server.files[address.path]
             # The token goes into a cookie with the page itself: a redirection that another site began would lose it.
-            more = {"Set-Cookie": guard.new_cookie()} if given and guard.token else {}
+            more = {"Set-Cookie": guard.new_cookie()} if token and guard.token else {}
             self._send(200, kind, body, **more)
         else:
             self._say(404, "there is no such page")

@@ -52,8 +52,8 @@ class Watcher:
         with self._lock:
             kept = self._kept[name]
             self._refresh(name, kept, time.monotonic() if now_s is None else now_s)
-            found = {k: kept.html[k] for k, at in kept.changed.items() if at > since}
-            return {"version": f"{self._boot}.{self._look}", "fragments": found}
+            changed = {k: kept.html[k] for k, at in kept.changed.items() if at > since}
+            return {"version": f"{self._boot}.{self._look}", "fragments": changed}
 
     def _refresh(self, name: str, kept: _CachedFragments, now_s: float) -> None:
         if now_s < kept.not_before_s:

@@ -37,28 +37,28 @@ main>.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}td .bar{wid
 """
 
 
-def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str], found: RunDiff) -> Path:
+def write_comparison(first: str | os.PathLike[str], second: str | os.PathLike[str], diff: RunDiff) -> Path:
     """Write diff.html into the run directory of the second run, whole or not at all; return its path."""
     path = Path(second) / FILE
-    files.write_text(path, render(gather(Path(first)), gather(Path(second)), found), files.OWN, sync=False)
+    files.write_text(path, render(gather(Path(first)), gather(Path(second)), diff), files.OWN, sync=False)
     return path
 
 
-def render(first: Facts, second: Facts, found: RunDiff) -> str:
+def render(first: Facts, second: Facts, diff: RunDiff) -> str:
     """Return the page."""
     both = (first, second)
     names = [text(output_of_run_dir(facts.run_dir.resolve()), 300) for facts in both]
     parts = [
         f'<div class="head"><h1>Two runs compared</h1><p>first <code>{names[0]}</code></p>'
-        f"<p>second <code>{names[1]}</code></p>{_remarks(found)}</div>",
+        f"<p>second <code>{names[1]}</code></p>{_remarks(diff)}</div>",
         _pair(_section(f"{which} run", _cards(f)) for which, f in zip(("First", "Second"), both, strict=True)),
-        _section("Survivors", _survivors(first, found)),
-        _section("Verdicts that changed", _changes(found.changes, second)),
+        _section("Survivors", _survivors(first, diff)),
+        _section("Verdicts that changed", _changes(diff.changes, second)),
         _section("Rules", _rules(first, second)),
         _pair(_section(f"Flow of the {which} run", run_charts.funnel_of(f.run)) for which, f in _named(both)),
         _pair(_section(f"Passes of the {which} run", passes_chart(f.run.record)) for which, f in _named(both)),
-        _section("Figures", _figures(found)),
-        _section("Settings that differ", _listed(found.settings) or "<p>the same stages with the same settings</p>"),
+        _section("Figures", _figures(diff)),
+        _section("Settings that differ", _listed(diff.settings) or "<p>the same stages with the same settings</p>"),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
@@ -86,9 +86,9 @@ def _listed(sentences: Sequence[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _remarks(found: RunDiff) -> str:
-    remarks = list(found.remarks)
-    for paths, which in ((found.only_first, "first"), (found.only_second, "second")):
+def _remarks(diff: RunDiff) -> str:
+    remarks = list(diff.remarks)
+    for paths, which in ((diff.only_first, "first"), (diff.only_second, "second")):
         if paths:
             remarks.append(f"{len(paths):,} files that only the {which} run read are left out, such as {paths[0]}")
     return _listed(remarks)
@@ -100,13 +100,13 @@ def _cards(facts: Facts) -> str:
     return cards([*entries, *run_charts.whole_run_cards(run.record), run_charts.peak_card(run)])
 
 
-def _survivors(first: Facts, found: RunDiff) -> str:
+def _survivors(first: Facts, diff: RunDiff) -> str:
     """Return how many documents both runs kept, and how many only one of them, of the files that both read."""
-    lost = sum(c.n_documents for c in found.changes if c.before == KEPT)
-    gained = sum(c.n_documents for c in found.changes if c.after == KEPT)
+    lost = sum(c.n_documents for c in diff.changes if c.before == KEPT)
+    gained = sum(c.n_documents for c in diff.changes if c.after == KEPT)
     rows = [["kept by the first run only", f"{lost:,}"], ["kept by the second run only", f"{gained:,}"]]
     counts = first.run.counts
-    if counts is not None and not found.only_first and not counts.added:
+    if counts is not None and not diff.only_first and not counts.added:
         rows.insert(0, ["kept by both", f"{counts.written - lost:,}"])
     return table(["documents", ""], rows, (1,))
 
@@ -154,9 +154,9 @@ def _rules(first: Facts, second: Facts) -> str:
     return table(["rule", "first", "", "second", "", "change"], rows, (1, 3, 5)) if rows else ""
 
 
-def _figures(found: RunDiff) -> str:
+def _figures(diff: RunDiff) -> str:
     rows = [
         [text(f.name.replace("_", " ")), *("-" if v is None else text(shown(f.name, v)) for v in (f.before, f.after))]
-        for f in found.figures
+        for f in diff.figures
     ]
     return table(["", "first run", "second run"], rows, (1, 2)) if rows else ""

@@ -19,8 +19,8 @@ _LINE_BYTES = 4000
 
 def decontamination(run_dir: Path) -> str:
     """Return a table for each certificate of a run; "" if there are none or they cannot be read."""
-    found = sorted((run_dir / "duplicates").glob(f"*{_CERTIFICATE}"))[:_MAX_CERTIFICATES]
-    return "".join(_section(path) for path in found)
+    paths = sorted((run_dir / "duplicates").glob(f"*{_CERTIFICATE}"))[:_MAX_CERTIFICATES]
+    return "".join(_section(path) for path in paths)
 
 
 def _section(path: Path) -> str:

@@ -21,8 +21,8 @@ _CHARS = 160
 
 def passages(facts: Facts) -> str:
     """Return a table for each list of frequent passages of a run; "" if there are none or they cannot be read."""
-    found = sorted((facts.run_dir / "duplicates").glob(f"*{_LIST}"))[:_MAX_LISTS]
-    return "".join(_section(path, facts) for path in found) + _of_index(facts)
+    paths = sorted((facts.run_dir / "duplicates").glob(f"*{_LIST}"))[:_MAX_LISTS]
+    return "".join(_section(path, facts) for path in paths) + _of_index(facts)
 
 
 def _of_index(facts: Facts) -> str:

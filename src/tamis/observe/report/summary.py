@@ -139,8 +139,8 @@ def held_back(facts: Facts) -> str:
             )
         ]
         html += table(["time of all workers", "", "", ""], rows, (1, 2))
-    found = findings(run)
-    rows = [[text(f.cause), text(f.proof, 300), text(f.remedy, 300)] for f in found]
+    bottlenecks = findings(run)
+    rows = [[text(f.cause), text(f.proof, 300), text(f.remedy, 300)] for f in bottlenecks]
     if rows:
         html += table(["cause", "proof", "what to change"], rows)
     elif html:

@@ -49,11 +49,11 @@ def _made(chosen: ChosenImage) -> dict[str, Any] | None:
     if row is None:
         return None
     name = row["member"] or os.path.basename(row["image_path"])
-    made = {"name": name, "id": chosen.name or row["id"], "value": chosen.value, "jpeg": _thumbnail(row)}
-    made["size"] = f"{row['width']} x {row['height']}"
+    entry = {"name": name, "id": chosen.name or row["id"], "value": chosen.value, "jpeg": _thumbnail(row)}
+    entry["size"] = f"{row['width']} x {row['height']}"
     if chosen.partner is not None and (other := _row(*chosen.partner)) is not None:
-        made["partner"] = {"name": other["member"] or os.path.basename(other["image_path"]), "jpeg": _thumbnail(other)}
-    return made
+        entry["partner"] = {"name": other["member"] or os.path.basename(other["image_path"]), "jpeg": _thumbnail(other)}
+    return entry
 
 
 def _row(path: str, number: int) -> dict[str, Any] | None:

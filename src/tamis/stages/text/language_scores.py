@@ -66,30 +66,32 @@ def threshold_of(classes: list[int]) -> float:
     return round(max(LOWEST, min(HIGHEST, median - math.sqrt(variance))), 4)
 
 
-def read_thresholds(table: Mapping[str, Any] | str, who: str) -> dict[str, float]:
+def read_thresholds(table: Mapping[str, Any] | str, owner: str) -> dict[str, float]:
     """Return a table of thresholds by language: a mapping, or a file of YAML or JSON with one.
 
     "default" covers all languages that it does not name; without it they have none, and go.
     """
     if isinstance(table, (str, os.PathLike)):
-        table = _read(os.fspath(table), who)
+        table = _read(os.fspath(table), owner)
     if not isinstance(table, Mapping) or not table:
-        raise UsageError(f"{who}: min_scores: expected thresholds by language, such as {{eng_Latn: 0.8, default: 0.5}}")
+        raise UsageError(
+            f"{owner}: min_scores: expected thresholds by language, such as {{eng_Latn: 0.8, default: 0.5}}"
+        )
     wrong = [name for name, value in table.items() if not is_number(value) or not 0 <= value <= 1]
     if wrong:
-        raise UsageError(f"{who}: min_scores: {wrong[0]}: expected a number from 0 to 1, got {table[wrong[0]]!r}")
+        raise UsageError(f"{owner}: min_scores: {wrong[0]}: expected a number from 0 to 1, got {table[wrong[0]]!r}")
     return {str(name): float(value) for name, value in table.items()}
 
 
-def _read(path: str, who: str) -> dict[str, Any]:
+def _read(path: str, owner: str) -> dict[str, Any]:
     from tamis.yaml_text import fields_of
 
     try:
         if os.path.getsize(path) > _MAX_BYTES:
-            raise UsageError(f"{who}: min_scores: {path} is larger than {_MAX_BYTES:,} bytes")
+            raise UsageError(f"{owner}: min_scores: {path} is larger than {_MAX_BYTES:,} bytes")
         return {name: node.value for name, node in fields_of(path).items()}
     except OSError as exc:
-        raise UsageError(f"{who}: min_scores: {path} cannot be read: {exc.strerror or exc}") from exc
+        raise UsageError(f"{owner}: min_scores: {path} cannot be read: {exc.strerror or exc}") from exc
 
 
 def parse_score(score: Any) -> tuple[float, str]:

@@ -41,15 +41,15 @@ _ENDINGS_OF_TOKENIZERS = (".model", ".tiktoken", ".spm", ".codes")
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
-def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITHOUT_CODE, **settings: Any) -> Any:
+def from_pretrained(kind: str, identifier: str, owner: str, *, if_code: str = WITHOUT_CODE, **settings: Any) -> Any:
     """Return the result of `transformers.<kind>.from_pretrained(identifier, **settings)`.
 
-    `who`: the owner of the model, for messages. `if_code`: what to do about a model that wants to run code of
+    `owner`: the owner of the model, for messages. `if_code`: what to do about a model that wants to run code of
     its own.
 
     The identifier is passed on unchanged: `transformers` knows some hub ids by their names.
     """
-    library = optional("transformers", who, "models")
+    library = optional("transformers", owner, "models")
     settings = {"trust_remote_code": False, **settings}
     try:
         return getattr(library, kind).from_pretrained(identifier, **settings)
@@ -59,10 +59,10 @@ def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITH
         reason = " ".join(str(exc).split())
         if not settings["trust_remote_code"] and "trust_remote_code" in reason:
             raise UsageError(
-                f"{who}: {identifier} wants to run code of its own (auto_map), which is refused; {if_code}"
+                f"{owner}: {identifier} wants to run code of its own (auto_map), which is refused; {if_code}"
             ) from None
         raise UsageError(
-            f"{who}: {identifier} cannot be loaded ({type(exc).__name__}: {reason[:300]}); "
+            f"{owner}: {identifier} cannot be loaded ({type(exc).__name__}: {reason[:300]}); "
             "expected a folder with the files that transformers reads, or a hub id (gated models need hf_token)"
         ) from None
 

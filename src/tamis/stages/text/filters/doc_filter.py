@@ -134,7 +134,7 @@ class DocumentFilter(ABC):
         """Return the ranges of a text that the score counts, in order: reports highlight them in examples."""
         from tamis.stages.text.filters.evidence import find_ranges
 
-        return next((found for s in self.statistics if (found := find_ranges(s, text))), [])
+        return next((ranges for s in self.statistics if (ranges := find_ranges(s, text))), [])
 
 
 class BoundedFilter(DocumentFilter):

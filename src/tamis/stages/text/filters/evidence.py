@@ -45,12 +45,12 @@ def find_ranges(statistic: str, text: str) -> Ranges:
 
 
 def _near_the_first(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    found: Ranges = []
+    nearby: Ranges = []
     for span in ranges:
-        if found and (span[0] > found[0][0] + _REACH or len(found) >= _MAX_RANGES):
+        if nearby and (span[0] > nearby[0][0] + _REACH or len(nearby) >= _MAX_RANGES):
             break
-        found.append(span)
-    return found
+        nearby.append(span)
+    return nearby
 
 
 Finder = Callable[[str], Iterator[tuple[int, int]]]
@@ -99,8 +99,8 @@ def _top_gram(text: str, n: int) -> Iterator[tuple[int, int]]:
     spans, grams = _grams(text, n)
     if grams:
         top, times = Counter(grams).most_common(1)[0]
-        found = ((spans[i][0], spans[i + n - 1][1]) for i, gram in enumerate(grams) if gram == top)
-        yield from _joined(found) if times > 1 else ()
+        ranges = ((spans[i][0], spans[i + n - 1][1]) for i, gram in enumerate(grams) if gram == top)
+        yield from _joined(ranges) if times > 1 else ()
 
 
 def _repeated_grams(text: str, n: int) -> Iterator[tuple[int, int]]:

@@ -86,11 +86,11 @@ class GopherRepetition(RuleSet):
             *self.rule("dup_line_char_frac", f"{lines}_chars", "chars", high="dup_line_char_frac"),
         ]
         for n, limit in _grams("top_n_grams", self.top_n_grams):
-            made = rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
-            rules += [one.set_by(maximum=_pairs_text("top_n_grams", self.top_n_grams, n)) for one in made]
+            gram_rules = rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
+            rules += [one.set_by(maximum=_pairs_text("top_n_grams", self.top_n_grams, n)) for one in gram_rules]
         for n, limit in _grams("dup_n_grams", self.dup_n_grams):
-            made = rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
-            rules += [one.set_by(maximum=_pairs_text("dup_n_grams", self.dup_n_grams, n)) for one in made]
+            gram_rules = rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
+            rules += [one.set_by(maximum=_pairs_text("dup_n_grams", self.dup_n_grams, n)) for one in gram_rules]
         return rules
 
 

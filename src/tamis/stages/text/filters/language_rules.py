@@ -137,7 +137,7 @@ class LanguageRules(ProcessingStage[DocumentBatch, DocumentBatch]):
         return [DropRule(name, name, {}) for name in [*absent, *names]]
 
     def find_evidence(self, rule: str, text: str) -> list[tuple[int, int]]:
-        return next((found for c in self._known_chains() if (found := c.find_evidence(rule, text))), [])
+        return next((ranges for c in self._known_chains() if (ranges := c.find_evidence(rule, text))), [])
 
     def model_files(self) -> str:
         return self._fingerprint
@@ -198,7 +198,7 @@ def _label(value: str | None) -> str:
     return parse_score(value)[1]
 
 
-def _entries(table: Mapping[str, Any] | str | None, who: str) -> dict[str, dict[str, Any]]:
+def _entries(table: Mapping[str, Any] | str | None, owner: str) -> dict[str, dict[str, Any]]:
     """Return the table as plain values, checked as far as that needs no knowledge of the sets."""
     if isinstance(table, (str, os.PathLike)):
         from tamis.yaml_text import parse, read_text
@@ -207,9 +207,9 @@ def _entries(table: Mapping[str, Any] | str | None, who: str) -> dict[str, dict[
         try:
             table = _plain(parse(read_text(path, what="table", most=_MAX_TABLE_BYTES), path).value)
         except OSError as exc:
-            raise UsageError(f"{who}: table: {path} cannot be read: {exc.strerror or exc}") from exc
+            raise UsageError(f"{owner}: table: {path} cannot be read: {exc.strerror or exc}") from exc
     if not isinstance(table, Mapping) or not table:
-        raise UsageError(f"{who}: table: expected limits by language, {_EXAMPLE}")
+        raise UsageError(f"{owner}: table: expected limits by language, {_EXAMPLE}")
     entries = {str(label): dict(own) if isinstance(own, Mapping) else own for label, own in table.items()}
     known = (*SETS, _STOP_WORDS, _SPACES)
     for label, own in entries.items():
@@ -217,12 +217,12 @@ def _entries(table: Mapping[str, Any] | str | None, who: str) -> dict[str, dict[
             entries[label] = {}
             continue
         if not isinstance(own, dict):
-            raise UsageError(f"{who}: table: {label}: expected parameters by rule set, {_EXAMPLE}, got {own!r}")
+            raise UsageError(f"{owner}: table: {label}: expected parameters by rule set, {_EXAMPLE}, got {own!r}")
         for name, value in own.items():
             if name not in known:
-                raise UsageError(f"{who}: table: {label}: {name!r} is none of {', '.join(known)}")
+                raise UsageError(f"{owner}: table: {label}: {name!r} is none of {', '.join(known)}")
             if name in SETS and not isinstance(value, (Mapping, type(None))):
-                raise UsageError(f"{who}: table: {label}: {name}: expected parameters or null, got {value!r}")
+                raise UsageError(f"{owner}: table: {label}: {name}: expected parameters or null, got {value!r}")
     return entries
 
 

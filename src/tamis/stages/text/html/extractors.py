@@ -185,40 +185,40 @@ EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], Extract]] = {
 }
 
 
-def extractor_of(extractor: Any, options: Mapping[str, Any] | None, who: str) -> Extract:
+def extractor_of(extractor: Any, options: Mapping[str, Any] | None, owner: str) -> Extract:
     """Return what extracts the text of a page: by name with options, an algorithm, or a function of the user's."""
     if isinstance(extractor, (list, tuple)):
-        return _best_of(extractor, options, who)
+        return _best_of(extractor, options, owner)
     if isinstance(extractor, str):
         if extractor not in EXTRACTORS:
             raise UsageError(
-                f"{who}: extractor: expected one of {', '.join(EXTRACTORS)}, or a function, got {extractor!r}"
+                f"{owner}: extractor: expected one of {', '.join(EXTRACTORS)}, or a function, got {extractor!r}"
             )
         return EXTRACTORS[extractor](dict(options or {}))
     if options:
-        raise UsageError(f"{who}: extractor_options are for an extractor given by its name; give them to your own")
+        raise UsageError(f"{owner}: extractor_options are for an extractor given by its name; give them to your own")
     if isinstance(extractor, HTMLExtractorAlgorithm):
         return ByAlgorithm(extractor)
     if callable(extractor):
         function: Extract = extractor
         return function
-    raise UsageError(f"{who}: extractor: expected one of {', '.join(EXTRACTORS)}, or a function, got {extractor!r}")
+    raise UsageError(f"{owner}: extractor: expected one of {', '.join(EXTRACTORS)}, or a function, got {extractor!r}")
 
 
-def _best_of(extractors: Sequence[Any], options: Mapping[str, Any] | None, who: str) -> BestOf:
+def _best_of(extractors: Sequence[Any], options: Mapping[str, Any] | None, owner: str) -> BestOf:
     """Return several extractors as one; `options`: those of each, by its name."""
     options = options or {}
     names = [one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__) for one in extractors]
     if len(names) < 2 or len(set(names)) < len(names):
-        raise UsageError(f"{who}: extractor: expected two or more different ones in the list, got {names}")
+        raise UsageError(f"{owner}: extractor: expected two or more different ones in the list, got {names}")
     unknown = sorted(set(options) - set(names))
     if unknown:
         raise UsageError(
-            f"{who}: extractor_options: with several extractors, options go by the name of one of them "
+            f"{owner}: extractor_options: with several extractors, options go by the name of one of them "
             f"({', '.join(names)}), got {unknown[0]!r}"
         )
     return BestOf(
-        {name: extractor_of(one, options.get(name), who) for name, one in zip(names, extractors, strict=True)}
+        {name: extractor_of(one, options.get(name), owner) for name, one in zip(names, extractors, strict=True)}
     )
 
 

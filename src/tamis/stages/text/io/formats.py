@@ -1,13 +1,33 @@
-"""Chooses the writer of an output by the format of the input."""
+"""Readers and writers of files by the name of their format, and the writer of an output by the format of the input."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis.errors import UsageError
+from tamis.formats.registry import FILE_TYPES
+
 if TYPE_CHECKING:
+    from tamis.stages.text.io.reader.files import FileReader
     from tamis.stages.text.io.writer.files import FileWriter
+
+
+def check_file_type(caller: str, name: str, file_type: str | None) -> None:
+    """Raise UsageError unless a parameter named as in NeMo Curator is one of its formats, or None."""
+    if file_type is not None and file_type not in FILE_TYPES:
+        raise UsageError(f"{caller}: {name} must be {' or '.join(map(repr, FILE_TYPES))}, got {file_type!r}")
+
+
+def reader_of(file_type: str | None) -> Callable[..., FileReader]:
+    """Return the reader class of a format; for None, that of files of several formats."""
+    from tamis.stages.text.io import reader
+
+    if file_type is None:
+        return reader.DocumentReader
+    classes = [value for value in vars(reader).values() if isinstance(value, type) and hasattr(value, "reader")]
+    return next(cls for cls in classes if cls.reader.formats == (file_type,))
 
 
 def output_format(

@@ -26,9 +26,9 @@ def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") 
     return name.replace("-", "_").replace(".", "_").lower() + suffix
 
 
-def check_max_chars(who: str, max_chars: int | None) -> None:
+def check_max_chars(owner: str, max_chars: int | None) -> None:
     """Raise UsageError for a limit of characters below 1: -5 would leave out the last five, 0 everything."""
-    check_optional_integer(max_chars, f"{who}: max_chars")
+    check_optional_integer(max_chars, f"{owner}: max_chars")
 
 
 def model_resources(weights: Callable[[], int] | None = None) -> Resources:

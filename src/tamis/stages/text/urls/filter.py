@@ -70,9 +70,9 @@ class UrlFilter(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._files = ListFiles()
         if self.blocklists:
             self._files = ListFiles.below(self.blocklists, self.categories, self.name)
-        given = (self.domains, self.urls, self.banned_words, self.soft_banned_words, self.banned_subwords)
+        lists = (self.domains, self.urls, self.banned_words, self.soft_banned_words, self.banned_subwords)
         kinds = (DOMAINS, URLS, WORDS, SOFT_WORDS, SUBSTRINGS)
-        self._more = {k: self._files.add(k, entries, self.name) for k, entries in zip(kinds, given, strict=True)}
+        self._more = {k: self._files.add(k, entries, self.name) for k, entries in zip(kinds, lists, strict=True)}
         if not self._files.all and not any(self._more.values()) and self.blocklists is not False:
             raise UsageError(
                 f"{self.name}: no list is given; name a folder with blocklists, or domains, urls or words; or say that "
@@ -115,7 +115,7 @@ class UrlFilter(ProcessingStage[DocumentBatch, DocumentBatch]):
 class _Tables:
     """The lists, as they are compared."""
 
-    def __init__(self, files: ListFiles, more: dict[str, list[str]], match: str, soft: int, who: str) -> None:
+    def __init__(self, files: ListFiles, more: dict[str, list[str]], match: str, soft: int, owner: str) -> None:
         self._is_suffix, self._soft = match == SUFFIX, soft
 
         def entries(kind: str) -> Iterable[str]:
@@ -124,9 +124,9 @@ class _Tables:
 
         self._domains = HashTable(entries(DOMAINS), _domain_key if self._is_suffix else str)
         self._urls = HashTable(entries(URLS), _url_key if self._is_suffix else str)
-        self._words = files.words(WORDS, more[WORDS], who)
-        self._soft_words = files.words(SOFT_WORDS, more[SOFT_WORDS], who)
-        substrings = sorted(files.words(SUBSTRINGS, more[SUBSTRINGS], who))
+        self._words = files.words(WORDS, more[WORDS], owner)
+        self._soft_words = files.words(SOFT_WORDS, more[SOFT_WORDS], owner)
+        substrings = sorted(files.words(SUBSTRINGS, more[SUBSTRINGS], owner))
         self._substrings = re.compile("|".join(map(re.escape, substrings))) if substrings else None
 
     def verdicts(self, urls: list[str]) -> Any:

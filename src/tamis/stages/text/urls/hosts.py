@@ -70,7 +70,7 @@ def parents_of(host: str) -> list[str]:
 
 def _suffix_start(labels: list[str]) -> int | None:
     """Return the number of the first label of the public suffix; None if the host ends in none."""
-    node, position, found = _tree(), len(labels), len(labels)
+    node, position, start = _tree(), len(labels), len(labels)
     for label in reversed(labels):
         known = _as_unicode(label)
         child = node.get(known) if known != _END_MARK else None
@@ -78,12 +78,12 @@ def _suffix_start(labels: list[str]) -> int | None:
             position -= 1
             node = child
             if _END_MARK in node:
-                found = position
+                start = position
             continue
         if "*" in node:
             return position if f"!{known}" in node else position - 1
         break
-    return None if found == len(labels) else found
+    return None if start == len(labels) else start
 
 
 def _as_unicode(label: str) -> str:

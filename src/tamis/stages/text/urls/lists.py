@@ -47,14 +47,16 @@ class ListFiles:
     paths: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     @classmethod
-    def below(cls, folder: str, categories: Sequence[str] | None, who: str) -> ListFiles:
+    def below(cls, folder: str, categories: Sequence[str] | None, owner: str) -> ListFiles:
         """Find lists by their names, `domains`, `urls`, `banned_words.txt` and so on, in a folder and those in it.
 
         `categories`: only folders of these names (UT1 has one folder for each).
         """
         if not os.path.isdir(folder):
-            raise UsageError(f"{who}: blocklists: {folder} is no folder; give one with files named {', '.join(KINDS)}")
-        found, unseen = cls(), set(categories or ())
+            raise UsageError(
+                f"{owner}: blocklists: {folder} is no folder; give one with files named {', '.join(KINDS)}"
+            )
+        files, unseen = cls(), set(categories or ())
         for path, folders, names in os.walk(folder, followlinks=True):
             folders.sort()
             if categories is not None and os.path.basename(path) not in categories:
@@ -63,24 +65,24 @@ class ListFiles:
             for name in sorted(names):
                 kind = name.lower().removesuffix(".gz").removesuffix(".txt")
                 if kind in KINDS:
-                    found.paths[kind].append(os.path.join(path, name))
+                    files.paths[kind].append(os.path.join(path, name))
         if unseen:
-            raise UsageError(f"{who}: categories: {folder} has no folder named {sorted(unseen)[0]!r}")
-        if not any(found.paths.values()):
+            raise UsageError(f"{owner}: categories: {folder} has no folder named {sorted(unseen)[0]!r}")
+        if not any(files.paths.values()):
             raise UsageError(
-                f"{who}: blocklists: {folder} has no list; expected files named {', '.join(KINDS)}, plain or .gz, "
+                f"{owner}: blocklists: {folder} has no list; expected files named {', '.join(KINDS)}, plain or .gz, "
                 "in it or in its folders"
             )
-        return found
+        return files
 
-    def add(self, kind: str, entries: str | Iterable[str] | None, who: str) -> list[str]:
+    def add(self, kind: str, entries: str | Iterable[str] | None, owner: str) -> list[str]:
         """Add a file of entries; return entries that were given as they are."""
         if entries is None:
             return []
         if isinstance(entries, (str, os.PathLike)):
             if not os.path.isfile(entries):
                 raise UsageError(
-                    f"{who}: {entries} is no file; give a file with one entry a line, or a list of entries"
+                    f"{owner}: {entries} is no file; give a file with one entry a line, or a list of entries"
                 )
             self.paths[kind].append(os.fspath(entries))
             return []
@@ -95,14 +97,14 @@ class ListFiles:
         for path in self.paths[kind]:
             yield from read_lines(path)
 
-    def words(self, kind: str, more: Iterable[str], who: str) -> frozenset[str]:
+    def words(self, kind: str, more: Iterable[str], owner: str) -> frozenset[str]:
         """Return words in the form in which they are compared."""
         words: set[str] = set()
         for line in (*self.lines(kind), *more):
             words.add(normalized(line))
             if len(words) > _MAX_WORDS:
                 raise UsageError(
-                    f"{who}: more than {_MAX_WORDS:,} {kind}: these lists are for words; see domains, urls"
+                    f"{owner}: more than {_MAX_WORDS:,} {kind}: these lists are for words; see domains, urls"
                 )
         return frozenset(words - {""})
 

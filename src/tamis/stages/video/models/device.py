@@ -21,8 +21,8 @@ def gpu_memory(gpu_memory_gb: float, default: float) -> Resources:
 
     The default of the parameter requests 16 GB, as the resource guide of NeMo Curator says.
     """
-    asked = _NETWORK_GB if gpu_memory_gb == default else float(gpu_memory_gb)
-    return Resources(cpus=1.0, gpu_memory_gb=asked) if count_gpus() else Resources(cpus=1.0)
+    memory_gb = _NETWORK_GB if gpu_memory_gb == default else float(gpu_memory_gb)
+    return Resources(cpus=1.0, gpu_memory_gb=memory_gb) if count_gpus() else Resources(cpus=1.0)
 
 
 def torch_device(stage: str, resources: Resources) -> TorchDevice:

@@ -63,8 +63,8 @@ class DownloadRoom:
         """Return the bytes that processes hold, and the files that none does, the oldest first."""
         reserved, idle = 0, []
         with os.scandir(self.folder) as entries:
-            found = {entry.path: entry for entry in entries if entry.is_file(follow_symlinks=False)}
-        for one, entry in found.items():
+            files = {entry.path: entry for entry in entries if entry.is_file(follow_symlinks=False)}
+        for one, entry in files.items():
             if one.endswith(_USE):
                 reserved += _reservation(one)
             elif not entry.name.startswith(".") and not one.endswith(_NOTES):

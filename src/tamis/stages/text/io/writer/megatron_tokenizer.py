@@ -92,8 +92,8 @@ class MegatronTokenizeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         texts = task.texts(self.text_field)
         if (kernel := self._kernel()) is not None:
-            found = kernel.encode(texts)
-            return found if self._end is None else with_ends(found, self._end)
+            ids = kernel.encode(texts)
+            return ids if self._end is None else with_ends(ids, self._end)
         lists: list[list[int]] = []
         for some in batched(texts.to_pylist(), self.tokenization_batch_size):
             lists += self.tokens([text or "" for text in some])
