@@ -45,7 +45,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     # either.
     "threading": (_NO_THREAD,),
 }
-"""What a library says, in lower case, by the name of its package."""
+"""Messages of libraries, in lower case, by package."""
 
 _TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, raised where the user's code calls torch
 # Weights that are mapped.

@@ -154,7 +154,7 @@ def sweep(folder: Path) -> None:
 
 # -- what is open ----------------------------------------------------------------------------------------------------
 class Closing(ABC):
-    """What a `with` closes, however its block ends."""
+    """A resource that `with` closes, however its block ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +168,7 @@ class Closing(ABC):
 
 
 class Finishing(Closing):
-    """What a `with` closes as a whole.
+    """Resources that `with` closes together.
 
     Where its block ends in an error, `abort` leaves nothing that could be taken for that.
     """

@@ -19,7 +19,7 @@ LOCAL, IN_PROCESS = "local", "in_process"
 
 
 class ExecutorInfo(NamedTuple):
-    """What a user has to know to choose an executor."""
+    """Facts that a user needs to choose an executor."""
 
     help: str
     takes_address: bool = False  # of a running cluster: its constructor has the parameter `address`

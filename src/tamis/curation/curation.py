@@ -180,7 +180,7 @@ class Curation:
 
     @property
     def extension(self) -> str:
-        """Of the files in the end, without a dot."""
+        """Extension of the output files, without a dot."""
         return self._writer.file_extension
 
     @property

@@ -49,7 +49,7 @@ def pack(folder: str, task: PackTask) -> None:
     os.makedirs(target)
     names = list(task.split) or ["train"]
     schema = _output_schema(task.parts) if registry.is_table(f".{task.extension}") else None
-    shards = {name: _Shards(target, name, task.extension, task.shard_bytes, schema) for name in names}
+    outputs = {name: _SplitFiles(target, name, task.extension, task.file_bytes, schema) for name in names}
     progress = report_share("packing")
     total = max(1, sum(os.path.getsize(p) for p in task.parts))
     tables = _tables(task, progress, total)
@@ -61,8 +61,8 @@ def pack(folder: str, task: PackTask) -> None:
         for i, name in enumerate(names):
             rows = np.flatnonzero(which == i)
             if len(rows):
-                shards[name].add(table if len(rows) == len(table) else table.take(pa.array(rows)))
-    packed_file(folder).write(PackedFiles([file for name in names for file in shards[name].close()]))
+                outputs[name].add(table if len(rows) == len(table) else table.take(pa.array(rows)))
+    packed_file(folder).write(PackedFiles([file for name in names for file in outputs[name].close()]))
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -144,13 +144,13 @@ def _shuffled(
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
-class _Shards:
-    """Files of one split, of about `shard_bytes` before compression; named when their number is known."""
+class _SplitFiles:
+    """Files of one split, of about `file_bytes` before compression; named when their number is known."""
 
     def __init__(
-        self, folder: str, name: str, extension: str, shard_bytes: int | None, schema: pa.Schema | None = None
+        self, folder: str, name: str, extension: str, file_bytes: int | None, schema: pa.Schema | None = None
     ) -> None:
-        self._folder, self._name, self._extension, self._most = folder, name, extension, shard_bytes
+        self._folder, self._name, self._extension, self._most = folder, name, extension, file_bytes
         self._schema = schema
         self._written: list[PackedFile] = []
         self._open: _TableFile | _LineFile | None = None
@@ -185,7 +185,7 @@ class _Shards:
             self._open = None
 
     def close(self) -> list[PackedFile]:
-        """Close the shards and return a description of each."""
+        """Close the files and return a description of each."""
         self._finish()
         n = len(self._written)
         names = (f"{self._name}-{i:05d}-of-{n:05d}.{self._extension}" for i in range(n))

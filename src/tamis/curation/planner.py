@@ -57,7 +57,7 @@ class DecisionGroup:
 
     @property
     def is_as_read(self) -> bool:
-        """Whether the texts that are compared are those of the input."""
+        """True if the texts that are compared are those of the input."""
         return not self.text_makers
 
 

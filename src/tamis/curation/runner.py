@@ -384,7 +384,7 @@ class CurationRun:
                     "leave those out; file_size is the size of files"
                 )
             return {}
-        size = {} if writing.shard_bytes is None else {"file_size": writing.shard_bytes}
+        size = {} if writing.file_bytes is None else {"file_size": writing.file_bytes}
         return {**of_output, **size}
 
     def _choose_documents(self, source: Any, last: list[Any], mix: SourceMix, **more: Any) -> str:

@@ -101,7 +101,7 @@ class PackTask:
     parts: list[str]
     text_field: str
     extension: str
-    shard_bytes: int | None
+    file_bytes: int | None
     split: dict[str, float]
     shuffle: int | None
     room_bytes: int
@@ -120,7 +120,7 @@ class TokenPackTask:
     sequence_length: int | None
     packing: str
     has_ends: bool
-    shard_bytes: int | None
+    file_bytes: int | None
     split: dict[str, float]
     shuffle: int | None
     room_bytes: int

@@ -49,7 +49,7 @@ class CorpusStep:
 
     @property
     def compares_texts(self) -> bool:
-        """Whether the texts of candidates are read to decide."""
+        """True if the texts of candidates are read to decide."""
         return False
 
     def is_decided_with(self, earlier: CorpusStep) -> bool:

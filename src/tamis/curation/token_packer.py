@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 _KEY = "key"
 _BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
 _MAX_BUCKETS = 512
-_SHARD_BYTES = 10**9
+_FILE_BYTES = 10**9
 _P1, _P2, _P3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -129,8 +129,8 @@ class _Output:
         self._packing: Packing = Whole()
         if task.sequence_length is not None:
             self._packing = (BestFit if task.packing == BEST_FIT else Concatenate)(task.sequence_length, pad)
-        most = mds.SIZE_LIMIT if task.format == "mds" else _SHARD_BYTES
-        self._most = max(1, (task.shard_bytes or most) // self._dtype.itemsize)  # tokens
+        most = mds.SIZE_LIMIT if task.format == "mds" else _FILE_BYTES
+        self._most = max(1, (task.file_bytes or most) // self._dtype.itemsize)  # tokens
         self._open: TokenFile | None = None
         self._n_open = self._n_rows = 0
         self._closed: list[tuple[list[tuple[str, str]], int]] = []

@@ -20,14 +20,14 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 class Writing:
     """`file_type`: one of `file_types()` (stages/text/io/formats.py), None: as the input.
 
-    `shard_bytes`: files of about this size before compression, None: as the partitions of the last pass come. `split`:
+    `file_bytes`: files of about this size before compression, None: as the partitions of the last pass come. `split`:
     shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of the
     input. `card`: a README.md that describes the data set. `tokens`: token ids are written, not documents.
-    `partition_by`: fields whose values name folders; `shard_bytes` is then the size of files in each.
+    `partition_by`: fields whose values name folders; `file_bytes` is then the size of files in each.
     """
 
     file_type: str | None = None
-    shard_bytes: int | None = None
+    file_bytes: int | None = None
     split: dict[str, float] = field(default_factory=dict)
     shuffle: int | None = None
     card: bool = True
@@ -36,10 +36,10 @@ class Writing:
 
     @property
     def is_packed(self) -> bool:
-        """Whether files are rewritten after the last pass."""
+        """True if files are rewritten after the last pass."""
         tokens = self.tokens
         needs_all = tokens is not None and (tokens.sequence_length is not None or tokens.format == "mds")
-        is_sized = self.shard_bytes is not None and not self.partition_by
+        is_sized = self.file_bytes is not None and not self.partition_by
         return needs_all or is_sized or bool(self.split) or self.shuffle is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def make_writing(
             "partition_by: folders by field go with format and shard_size, not with split, shuffle or tokens; write "
             "those with a run of their own"
         )
-    return Writing(file_type, _shard_bytes(shard_size), shares, _seed(shuffle), card, tokens, fields)
+    return Writing(file_type, _file_bytes(shard_size), shares, _seed(shuffle), card, tokens, fields)
 
 
-def _shard_bytes(size: Any) -> int | None:
+def _file_bytes(size: Any) -> int | None:
     if size is None:
         return None
     n_bytes = parse_size(size, "shard_size")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ShippedFigures:
-    """What is assumed of a kind that has never run on this machine, all passes together."""
+    """Speed assumed of a kind that has never run on this machine, all passes together."""
 
     mb_per_s: float = 130.0  # decoded MB per second of one core
     start_s: float = 2.5  # for the processes, however little there is to read

@@ -75,7 +75,7 @@ class WorkflowSettings:
 
     @property
     def counts_caller(self) -> bool:
-        """Whether the memory of this process counts, too."""
+        """True if the memory of this process counts, too."""
         return bool(self.of_passes.get("count_caller"))
 
     @property

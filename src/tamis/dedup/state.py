@@ -116,7 +116,7 @@ class FirstPass:
 
 
 class BandChoice(NamedTuple):
-    """How many bands each pass over the input makes: chosen once, so that a resumed run does not choose again."""
+    """Number of bands per pass over the input: chosen once, so that a resumed run does not choose again."""
 
     bands_per_pass: int
 
@@ -168,14 +168,14 @@ class IndexPins:
 
 
 class ReplayCounts(NamedTuple):
-    """How many documents each step before a deduplication dropped, by its label, and how many are in quarantine."""
+    """Numbers of documents that the steps before a deduplication dropped, by label, and of those in quarantine."""
 
     dropped: dict[str, int]
     n_quarantined: int
 
 
 class RecordedIds(NamedTuple):
-    """Which ids of duplicates were written: what distinguishes them from others of the same duplicates."""
+    """The ids of duplicates that were written: the field they are from and the column they are in."""
 
     id_field: str | None
     column: str

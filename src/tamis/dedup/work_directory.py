@@ -48,7 +48,7 @@ class WorkDirectory:
 
     @property
     def state(self) -> State:
-        """What passes leave for each other here."""
+        """The state that passes leave for each other here."""
         return State(self.path)
 
     def open(self) -> str:

@@ -76,7 +76,7 @@ class Procedure(Protocol):
 
 @dataclass(frozen=True)
 class Host:
-    """What a curation provides for a workflow that is one of its steps.
+    """Services of a curation for a workflow that is one of its steps.
 
     `check_loss` raises where too much would be removed.
     """

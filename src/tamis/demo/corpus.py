@@ -63,7 +63,7 @@ class PlantedFile:
     n_bytes: int = 0
     planted: dict[str, int] = field(default_factory=dict)
     fault_offset: int | None = None
-    """Where a damaged stream breaks, in decoded bytes; all of `n_documents` lie before it."""
+    """Offset at which a damaged stream breaks, in decoded bytes; all of `n_documents` precede it."""
 
 
 @dataclass

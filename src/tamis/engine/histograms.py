@@ -56,7 +56,7 @@ class Histogram:
 
     @property
     def counts(self) -> dict[int, int]:
-        """Of the bins that hold something."""
+        """Numbers of the bins that hold something."""
         return {first + i: n for first, run in self._runs() for i, n in enumerate(run) if n}
 
     def add(self, first: int, run: Sequence[int]) -> None:

@@ -81,7 +81,7 @@ class Job:
 
     @property
     def has_own_tasks(self) -> bool:
-        """Whether the user has said how many files a task is: then a task is neither more nor less."""
+        """True if the user has said how many files a task is: then a task is neither more nor less."""
         return self.partitioning is not None and self.partitioning.files_per_partition is not None
 
     @property
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def tasks_together(self) -> int:
-        """How many partitions stages of the first segment want in one call of `process_batch`."""
+        """Number of partitions that stages of the first segment take in one call of `process_batch`."""
         first = self.segments[0] if self.segments else Segment(0, 0, Resources())
         return max(
             (s.batch_size for s in self.stages[first.first : first.last] if s.supports_batch_processing()), default=1

@@ -105,7 +105,7 @@ _BOOKED = ("into", "out", "consumed", "derived")
 
 @dataclass
 class StageBook:
-    """What one stage did with its documents."""
+    """The account of one stage: documents in, out, dropped and quarantined."""
 
     name: str
     into: Tally = field(default_factory=Tally)
@@ -281,7 +281,7 @@ class Ledger:
 
     @property
     def unread(self) -> Tally:
-        """What went to quarantine before any stage: bad records, and those that could not be read."""
+        """Records quarantined before any stage: bad ones, and those that could not be read."""
         remaining = Tally(self.quarantined.n, self.quarantined.identity)
         for tally in (self.unwritten, *(book.quarantined for book in self.stages)):
             remaining.add(-tally.n, -tally.identity)

@@ -55,7 +55,7 @@ ORDERS = kinds(Assign, More, Trim, Exit)
 
 # -- parts of what a worker says --------------------------------------------------------------------------------------
 class Vitals(NamedTuple):
-    """What a worker holds between two units, and what its allocators say (memory/attribution.py)."""
+    """Memory that a worker holds between two units, and figures of its allocators (memory/attribution.py)."""
 
     floor_bytes: int = 0
     shared_bytes: int = 0
@@ -125,7 +125,7 @@ class Handover(NamedTuple):
 
 
 class StageUse(NamedTuple):
-    """What one stage took, in addition to the books. `in_bytes`: of the records that came in."""
+    """Resources that one stage took; counts are in the books. `in_bytes`: of the records that came in."""
 
     label: str
     in_bytes: int
@@ -175,7 +175,7 @@ class SetUp(AboutUnit):
 
 @dataclass(frozen=True)
 class Read(AboutUnit):
-    """What a unit holds, before stages run: how to cut it, should it fail."""
+    """Contents of a unit before stages run, and where to cut it if it fails."""
 
     n_records: int
     cut: int
@@ -217,7 +217,7 @@ class RowsTooLarge(AboutUnit):
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What an attempt at a unit took.
+    """Resources that an attempt at a unit took.
 
     `vitals`: after it, where the worker continues; `outside_bytes`: of its children and mappings.
     """

@@ -144,7 +144,7 @@ class RunCounts(NamedTuple):
 
 
 class RunCost(TypedDict):
-    """What a whole run took, as summaries and reports show it of every run."""
+    """The cost of a whole run, as summaries and reports show it."""
 
     seconds: float
     peak_bytes: int
@@ -216,7 +216,7 @@ class RunRecord:
 
     @property
     def share(self) -> float:
-        """How much of all passes is done, 0 to 1, by their weights."""
+        """Share of all passes that is done, 0 to 1, by their weights."""
         whole = sum(p.weight for p in self.passes)
         return min(sum(p.weight * p.share for p in self.passes) / whole, 1.0) if whole > 0 else 0.0
 

@@ -74,7 +74,7 @@ def read_plan(path: str | os.PathLike[str]) -> RunPlan:
 # -- the run database -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class GpuUseFigures:
-    """How a run used its GPUs so far. `busy`: mean share by device, once its workers were warm."""
+    """Use of GPUs by a run so far. `busy`: mean share by device, once its workers were warm."""
 
     busy: dict[str, float] = field(default_factory=dict)
     out_of_memory: int = 0  # batches that went through in parts
@@ -205,7 +205,7 @@ class RecordedRule:
 
 @dataclass
 class RunPlan:
-    """What a run is: its inputs, formats, stages and rules. A resumed run must have the same plan."""
+    """The plan of a run: its inputs, formats, stages and rules. A resumed run must have the same plan."""
 
     run_id: str = ""
     name: str = ""
@@ -248,7 +248,7 @@ class ColumnScan:
 
 # -- the commit log ---------------------------------------------------------------------------------------------------
 class FileKind(StrEnum):
-    """What a committed file is for.
+    """The purpose of a committed file.
 
     All but output and listed ones are in a folder of the run directory with this name.
     """
@@ -410,7 +410,7 @@ def log_record(data: Mapping[str, Any]) -> LogRecord:
 
 # -- the end ----------------------------------------------------------------------------------------------------------
 class ResultStatus(StrEnum):
-    """How a run ended that did not fail."""
+    """The outcome of a run that did not fail."""
 
     FINISHED = "finished"
     SAMPLED = "sampled"  # a share was delivered
@@ -419,7 +419,7 @@ class ResultStatus(StrEnum):
 
 @dataclass
 class Manifest:
-    """How a run ended: written at its end, read by reports and by the next attempt.
+    """The outcome of a run: written at its end, read by reports and by the next attempt.
 
     A new figure of reports is a field here.
     """
@@ -489,7 +489,7 @@ class MemoryLeak(LeakReport):
 
 
 class HandleLeak(LeakReport):
-    """Of descriptors or threads."""
+    """A leak of descriptors or threads."""
 
     handles_per_partition: float
     n_kept: int

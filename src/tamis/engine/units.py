@@ -94,7 +94,7 @@ class Rewrite:
 
     @property
     def renames(self) -> bool:
-        """Whether files only get other names: nothing is cut or joined."""
+        """True if files only get other names: nothing is cut or joined."""
         return bool(self.regroups) and all(
             r.n_old == len(r.names) == 1 and not r.cuts and not r.partition_by for r in self.regroups
         )
@@ -107,7 +107,7 @@ class Rewrite:
 
 @dataclass
 class Unit:
-    """What one worker is given at a time.
+    """The work that one worker is given at a time.
 
     Made by the supervisor, sent with Assign (messages.py), retried or cut as retry_policy.py decides.
     """

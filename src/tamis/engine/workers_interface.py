@@ -95,7 +95,7 @@ class Workers(Protocol):
     server: ServerMemory
     """Memory of the process that workers are forked from; valid after `open`. All zeros if there is none."""
     is_remote: bool
-    """Whether workers are on nodes that come and go (`NodeUp`, `NodeDown`), each with its own budget."""
+    """True if workers are on nodes that come and go (`NodeUp`, `NodeDown`), each with its own budget."""
 
     def open(self) -> None:
         """Load the job and prepare to start workers.

@@ -28,7 +28,7 @@ VERSION = 1
 
 
 class Experience:
-    """What is known of one pipeline: its profile, its earlier runs and the forecast made of them.
+    """Knowledge about one pipeline: its profile, its earlier runs and the forecast made of them.
 
     `key`: of its profile. `kind`: which source. `prediction`: of the current run, as prediction.json holds it.
     """

@@ -56,7 +56,7 @@ def fit(points: Sequence[Point], prior: LinearModel, start_worth: float, slope_w
 
 
 class Prior(NamedTuple):
-    """What is assumed before the first run. Spreads are of the logarithm.
+    """Assumptions before the first run. Spreads are of the logarithm.
 
     `noise`: from one run to the next under the same conditions. `runs`: how many runs the starting model is worth; the
     wider the prior has to be, the fewer. Chosen so that the first interval spans a factor of 1.9 for the peak and 6 for

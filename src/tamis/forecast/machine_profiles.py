@@ -48,13 +48,13 @@ class Profile:
 
     @property
     def name(self) -> str:
-        """Of the pipeline."""
+        """Identifier of the pipeline."""
         name = self.numbers.get("name")
         return name if isinstance(name, str) else ""
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether it is of this machine."""
+        """True if it is of this machine."""
         return self.machine == machine_id()
 
     @property

@@ -78,7 +78,7 @@ class VideoSizing(NamedTuple):
 
 
 class StageFigures(NamedTuple):
-    """What a stage with a model takes of a GPU, and its rate. None: the guide does not say."""
+    """GPU memory and rate of a stage with a model. None: not known."""
 
     batch_size: int | None
     gpu_memory: str

@@ -146,7 +146,7 @@ class LineBlock(Origin, Protocol):
     n_blank: int
     bad: list[tuple[int, int, str]]
     is_open: bool
-    """Whether the bytes are in the input as they are, not compressed."""
+    """True if the bytes are in the input as they are, not compressed."""
 
 
 class RecordScan(Protocol):
@@ -156,7 +156,7 @@ class RecordScan(Protocol):
     stored_offset: int
     """Bytes of the file, as stored, before the last frame."""
     can_begin_here: bool
-    """Whether a scan that begins at the last frame gives the same frames from there on."""
+    """True if a scan that begins at the last frame gives the same frames from there on."""
 
     def __iter__(self) -> Iterator[RecordFrame]: ...
 

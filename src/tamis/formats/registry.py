@@ -46,7 +46,7 @@ class TableEntry(NamedTuple):
     suffixes: tuple[str, ...]
     module: str
     magic: bytes = b""
-    """How its files begin."""
+    """First bytes of its files."""
     codecs: tuple[str, ...] = ("",)
     """Suffixes of compressions that may follow; "" is none."""
     explicit_only: bool = False

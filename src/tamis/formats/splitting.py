@@ -34,7 +34,7 @@ _PENDING_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class ChunkLimit:
-    """What one chunk may contain."""
+    """The bounds of one chunk."""
 
     n_bytes: int
     n_rows: int | None = None
@@ -42,7 +42,7 @@ class ChunkLimit:
 
 @dataclass
 class SplitResult:
-    """What a split produced. `n_rows` counts lines (JSONL, blank ones too) or rows (Parquet)."""
+    """The result of a split. `n_rows` counts lines (JSONL, blank ones too) or rows (Parquet)."""
 
     paths: list[Path] = field(default_factory=list)
     n_rows: int = 0

@@ -341,7 +341,7 @@ class Shares(NamedTuple):
 
     @property
     def main(self) -> str:
-        """What most of it is."""
+        """The type that most of it is."""
         named = {PYTHON: self.python, ARROW: self.arrow, NATIVE: self.native, SHARED: self.shared}
         named[UNEXPLAINED] = self.unexplained
         return max(named, key=lambda name: named[name])

@@ -47,7 +47,7 @@ _MAX_STEPS, _STEP_SPREADS, _MIN_STEP_BYTES = 5, 5.0, 500_000
 
 
 class LeakVerdict(NamedTuple):
-    """What the floors of one worker say; `is_leak`: a leak."""
+    """Judgement of the floors of one worker; `is_leak`: they show a leak."""
 
     slope_bytes: float = 0.0  # per partition
     low_bytes: float = 0.0  # the lower bound of it
@@ -109,7 +109,7 @@ class FloorTrend:
 
     @property
     def verdict(self) -> LeakVerdict:
-        """What is known; refreshed every third partition."""
+        """The current judgement, updated every third partition."""
         return self._verdict
 
     @property
@@ -122,7 +122,7 @@ class FloorTrend:
 
     @property
     def suspected(self) -> bool:
-        """Whether one of the last checks says leak: worth a closer look, which should be done when they agree."""
+        """True if one of the last checks says leak: worth a closer look, which should be done when they agree."""
         return any(self._checks)
 
 

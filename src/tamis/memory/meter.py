@@ -374,7 +374,7 @@ def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:
 
 
 class ProcessMeter(Protocol):
-    """What counting processes asks about them (pss_sum.py): this module, or in tests something that pretends."""
+    """The questions about processes that counting asks (pss_sum.py): answered by this module, or by a fake in tests."""
 
     def statm(self, pid: Pid = "self") -> Statm | None: ...
     def peak_rss(self, pid: Pid = "self") -> int | None: ...

@@ -26,7 +26,7 @@ class _Memory(ctypes.Structure):
 
 
 class _MemoryV2(ctypes.Structure):
-    """What the driver keeps for itself is apart here (`reserved`), as in nvidia-smi."""
+    """Memory of a GPU. The driver's own is apart (`reserved`), as in nvidia-smi."""
 
     _fields_ = (
         ("version", ctypes.c_uint32),

@@ -154,7 +154,7 @@ class Predictor:
 
     @property
     def factor(self) -> float:
-        """What the line is multiplied by so that all but 0.5 % of partitions stay inside."""
+        """Factor on the line that keeps all but 0.5 % of partitions inside."""
         return self._high_ratio * MARGIN * (1.0 + self._doubt)
 
     @property

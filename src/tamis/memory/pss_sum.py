@@ -37,7 +37,7 @@ class _Basis(NamedTuple):
 
     @property
     def shared_share(self) -> float:
-        """What one of its file pages counts, others having it too."""
+        """Bytes that one of its file pages counts, as others map it too."""
         if not self.shared_bytes:
             return 1.0
         return min(1.0, max(0, self.pss_bytes - self.anon_bytes) / self.shared_bytes)

@@ -43,7 +43,7 @@ _REUSED_BYTES = 32 << 20  # the most that glibc accepts as a threshold
 
 
 class Released(NamedTuple):
-    """What one release() did: resident bytes before and after, and how long it took."""
+    """The effect of one release(): resident bytes before and after, and its duration."""
 
     before_bytes: int
     after_bytes: int

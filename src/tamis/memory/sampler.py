@@ -80,7 +80,7 @@ class Sampler:
 
     @property
     def parents(self) -> Mapping[int, int]:
-        """Who started whom, at the last look."""
+        """Parent of each process, as of the last sample."""
         return self._tally.parents
 
     def sample(self, exact: bool = False) -> None:

@@ -233,7 +233,7 @@ class Gate:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether no process is left at it."""
+        """True if no process is left at it."""
         return any(events & select.POLLHUP for _, events in self._poll.poll(0))
 
     def allow(self, call: GateCall) -> None:

@@ -50,7 +50,7 @@ class _Promise:
 
 
 class FamilyMemory(NamedTuple):
-    """What a family took since its last grant, as it counts in the cap. None of it is known to the worker itself."""
+    """Memory that a family took since its last grant, as it counts in the cap. The worker itself knows none of it."""
 
     peak_bytes: int = 0  # at most, beyond what it had at the grant; 0 if the worker was alone and had mapped nothing
     held_bytes: int = 0  # mapped, and by children: now
@@ -59,7 +59,7 @@ class FamilyMemory(NamedTuple):
 
 @dataclass
 class _Refusals:
-    """What one member was refused: how often, and at most."""
+    """Refusals of one member: their number, and the largest."""
 
     n: int
     n_bytes: int

@@ -1,4 +1,4 @@
-"""What choosing and mixing leave for the report: scores, buckets, best documents and mixes (JSON in `duplicates/`).
+"""Tables of choosing and mixing for the report: scores, buckets, best documents, mixes (JSON in `duplicates/`).
 
 The solvers of deduplication write these files, the report reads them. They are not trusted when read: a file that is
 too large or damaged is left out.

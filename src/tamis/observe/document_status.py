@@ -29,7 +29,7 @@ from tamis.stores.urls import is_bucket, is_remote, output_url
 KEPT, ASIDE, NOT_SAMPLED, NOT_READ, NO_RECORD = "kept", "quarantined", "not sampled", "not read", "no record"
 PERHAPS = "kept or not in the sample"
 Stretches = dict[int, list[tuple[int, int]]]
-"""Of each file by its number: first offset, and the offset after the last."""
+"""First offset in each file, by its number, and the offset after the last."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Margin:
 
     @property
     def distance(self) -> float:
-        """How far from the limit, as a share of it (of 1, where the limit is 0)."""
+        """Distance from the limit, as a share of it (of 1, where the limit is 0)."""
         near = self.low if self.side == AT_LEAST else self.high
         return abs(near - self.limit) / (abs(self.limit) or 1.0)
 

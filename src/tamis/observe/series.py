@@ -78,7 +78,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 class Series(Closing):
-    """What a run's database says now. A context manager: all reads of one instance see the same state of the database.
+    """A reader of a run's database. A context manager: all reads of one instance see the same state of the database.
 
     Close it soon: until then the run keeps its new rows in memory.
     """

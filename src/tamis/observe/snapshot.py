@@ -114,7 +114,7 @@ class Snapshot:
 
 
 class SnapshotLimits(NamedTuple):
-    """How much is read. `recent_s`: only the last so many seconds of the series; None: all of the attempt."""
+    """Bounds of what is read. `recent_s`: only the last so many seconds of the series; None: all of the attempt."""
 
     n_points: int = 150
     n_moments: int = 50

@@ -43,7 +43,7 @@ _LANGUAGE = re.compile(r"\[([0-9]+(?:\.[0-9]*)?(?:e-?[0-9]+)?), '([^']*)'\]")  #
 
 @dataclass(frozen=True)
 class Rethreshold:
-    """What another limit of one rule would do. Bytes are those of the input records."""
+    """The effect of another limit of one rule. Bytes are those of the input records."""
 
     rule: str
     name: str

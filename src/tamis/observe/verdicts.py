@@ -23,7 +23,7 @@ from tamis.stores.run_locations import fetch_run_dir, output_of_run_dir, run_dir
 AT_LEAST, AT_MOST = "at least", "at most"
 _OFFSET = re.compile("[0-9]{1,18}")
 Sides = dict[str, str]
-"""Which way limits count: by name, AT_LEAST or AT_MOST."""
+"""The direction of each limit, by name: AT_LEAST or AT_MOST."""
 
 
 class Verdict(NamedTuple):

@@ -45,7 +45,7 @@ WEIGHTS = {
     "scores": 0.05,
     "ids": 0.5,
 }
-"""How much work a pass is expected to be, in units of a first pass over the input; 1 where it is not named here."""
+"""Expected work of a pass, in units of a first pass over the input; 1 if it is not named here."""
 _AGAIN_WEIGHT = 0.7  # of a further pass that makes keys
 
 

@@ -160,7 +160,7 @@ class WorkflowSequence:
 
     @property
     def output_path(self) -> str:
-        """Of the last: what watches the run (alerts, dashboard, metrics) looks there."""
+        """The output of the last workflow, where alerts, dashboard and metrics look for the run."""
         return str(getattr(self.workflows[-1], "output_path", ""))
 
     def run(self, **settings: Any) -> Any:

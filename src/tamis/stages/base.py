@@ -92,7 +92,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     name: str = "ProcessingStage"
     """The name in logs, reports and verdicts."""
     resources: Resources = Resources(cpus=1.0)
-    """What one worker needs."""
+    """Resources of one worker."""
     batch_size: int = 1
     """The number of batches that `process_batch` gets at once, at most."""
     runtime_env: dict[str, Any] | None = None
@@ -104,7 +104,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     is_resumable: bool = True
     """For NeMo Curator; a run of Tamis can always be resumed."""
     traits: ClassVar[StageTraits] = StageTraits()
-    """What the class promises the engine and workflows."""
+    """Promises of the class to the engine and to workflows."""
     kernel_groups: ClassVar[tuple[str, ...]] = ()
     """The folders of tamis.kernels that it uses, loaded before any memory cap is set."""
     columns_in: ClassVar[Sequence[str] | None] = None

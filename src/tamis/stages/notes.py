@@ -41,7 +41,7 @@ class InputFault(NamedTuple):
 
 
 class InputNotes(NamedTuple):
-    """What a stage read from files by itself: faults, and the totals that the quarantine limit is a share of.
+    """Files that a stage read by itself: their faults, and the totals that the quarantine limit is a share of.
 
     `skipped`: records without a document, by reason.
     """

@@ -12,7 +12,7 @@ class StageTraits(NamedTuple):
     """
 
     judges_input: bool = False
-    """What it quarantines is bad for every pass of a workflow, not only for the pass that it is in."""
+    """Documents that it quarantines are bad for every pass of a workflow, not only for its own."""
 
     keeps_results: bool = False
     """It may store results between the passes of a workflow (`keep_between_passes`) instead of computing them again."""
@@ -24,7 +24,7 @@ class StageTraits(NamedTuple):
     """It returns document batches, never another kind of task: after a GPU stage, another worker may write them."""
 
     removes_duplicates: bool = False
-    """What it drops are duplicates of other documents: they are counted as such among all dropped documents."""
+    """It drops duplicates of other documents, which are counted as such."""
 
     only_drops: bool = False
     """It drops documents and changes nothing else: a later pass may repeat its decisions without running it."""

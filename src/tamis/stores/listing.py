@@ -1,4 +1,4 @@
-"""Which objects an input means: a prefix (a folder, searched at any depth), a pattern, one object or one web address.
+"""Expand an input to the objects it names: by a prefix (a folder, searched at any depth), a pattern or an address.
 
 The rules are those of local folders (formats/input_files/searching.py): names that begin with . or _ are skipped,
 and so is the output of another run below the folder that was named.

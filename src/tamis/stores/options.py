@@ -40,7 +40,7 @@ _MAKE_FOLDERS = "auto_mkdir"  # of local paths, whose folders are always made
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How a bucket is reached. None: as the environment says (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE, ...)."""
+    """Connection settings of a bucket. None: from the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE, ...)."""
 
     endpoint_url: str | None = None
     region_name: str | None = None

@@ -34,7 +34,7 @@ class Changed(OSError):
 
 
 class Damaged(OSError):
-    """What arrived of an object is not what its store holds: a fault of the input, as `Changed` is."""
+    """The bytes received differ from those that the store holds: a fault of the input, like `Changed`."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(errno.EBADMSG, why, url)
@@ -45,7 +45,7 @@ Check = Callable[[int, memoryview], None]
 
 
 class RemoteSource(Protocol):
-    """Who can fill a buffer with a range of one file, bound to one version of it."""
+    """A source that fills a buffer with a range of one file, bound to one version of it."""
 
     url: str
     size: int

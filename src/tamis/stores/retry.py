@@ -1,4 +1,4 @@
-"""Which failures of a store are retried, after how long, and how often.
+"""Retry policy for stores: the failures that are retried, after how long, and how often.
 
 `call_with_retries` is pure but for sleeping.
 """

@@ -52,7 +52,7 @@ MARK = "tamis-mark"  # the name under which an object says who wrote it
 
 
 class Object(NamedTuple):
-    """What a store says of an object."""
+    """Metadata of an object."""
 
     key: str
     size: int

@@ -16,7 +16,7 @@ _MOST_PARTS = 9000  # stores allow 10,000
 
 
 class Upload(NamedTuple):
-    """What it takes to complete an upload: as a list it travels in reports and in the commit log."""
+    """Identifiers that complete an upload; reports and the commit log hold them as a list."""
 
     id: str
     mark: str

@@ -32,21 +32,21 @@ class Origin(Protocol):
 
     n_rows: int
     places: tuple[Array, Array] | None
-    """Of each record the number of its input file and the offset (or row number) in it, where these are known."""
+    """Number of the input file of each record, and its offset (or row number) there, where these are known."""
 
     @property
     def is_typed(self) -> bool:
-        """Whether the types of columns are declared by the input, not inferred from the values."""
+        """True if the types of columns are declared by the input, not inferred from the values."""
         ...
 
     @property
     def is_parsed(self) -> bool:
-        """Whether the fields of every record are located; if not, `column_of` parses some records only."""
+        """True if the fields of every record are located; if not, `column_of` parses some records only."""
         ...
 
     @property
     def keeps_bytes(self) -> bool:
-        """Whether records are bytes that can be written as they are (lines)."""
+        """True if records are bytes that can be written as they are (lines)."""
         ...
 
     def field_names(self, rows: Array | None = None) -> list[str]:
@@ -118,7 +118,7 @@ class Lineage:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether every document is its record, unchanged."""
+        """True if every document is its record, unchanged."""
         return self.only is None and not self.hidden and not self.columns and bool((self.rows >= 0).all())
 
     def sizes(self) -> Array:

@@ -18,7 +18,7 @@ class SentinelTask(Task[None]):
 
 @dataclass
 class EmptyTask(SentinelTask):
-    """Where a pipeline starts when its first stage needs no input."""
+    """The task that a pipeline starts with when its first stage needs no input."""
 
     dataset_name: str = "empty"
 

@@ -87,7 +87,7 @@ class Clip:
 
 @dataclass
 class ClipStats:
-    """How many clips of a video went which way."""
+    """Numbers of clips of a video, by what became of them."""
 
     num_filtered_by_motion: int = 0
     num_filtered_by_aesthetic: int = 0

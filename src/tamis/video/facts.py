@@ -20,7 +20,7 @@ _SHORT_SHARE = 0.02  # ... this share of it, is cut short
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """Of one video.
+    """Facts about one video.
 
     Times are seconds since its first frame; width and height are those of the stored frame, before a player turns it.
     """

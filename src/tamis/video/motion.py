@@ -24,7 +24,7 @@ NO_VECTORS = "no_motion_vectors"
 
 @dataclass(frozen=True)
 class Motion:
-    """Of one clip. Without data both scores are -1, and `error` says why."""
+    """Motion of one clip. Without data both scores are -1, and `error` says why."""
 
     global_mean: float = -1.0
     per_patch_min_256: float = -1.0

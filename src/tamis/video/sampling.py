@@ -1,4 +1,4 @@
-"""Which frames of a clip are looked at, and how they look: upright, in their true shape, scaled as they are decoded."""
+"""Select frames of a clip, and decode them upright, in their true shape and scaled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.video.decoding import frames_at
 
 
 class FrameExtractionPolicy(enum.Enum):
-    """Which frames of a clip."""
+    """Selection of frames of a clip."""
 
     first = 0
     middle = 1

@@ -38,7 +38,7 @@ _CLASSIFIER_OPTIONS = {
 
 @dataclass(frozen=True)
 class Consent:
-    """What the user allows this call to do. Never saved: `tamis resume` needs the user to allow it again."""
+    """Permissions of this call. Never saved: `tamis resume` needs the user to allow it again."""
 
     modules: tuple[str, ...] = ()  # Python modules that a recipe may load
     trust_remote_code: bool = False  # run code that comes with models
@@ -47,7 +47,7 @@ class Consent:
 
 
 class CommandJob(Protocol):
-    """What a command runs, by the values that the user gave.
+    """The job of a command, by the values that the user gave.
 
     Saved in `command.json` field by field (command_file.py).
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AlertOptions(NamedTuple):
-    """What the user and the recipe say about alerts. `file`: from --alerts."""
+    """Alert settings of the user and of the recipe. `file`: from --alerts."""
 
     file: str | None = None
     allow_recipe_sinks: bool = False
@@ -28,7 +28,7 @@ class AlertOptions(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """How a command runs a job: its launch options, completed by the recipe."""
+    """The launch of a job: the options of its command, completed by the recipe."""
 
     options: LaunchOptions
     executor: str = registry.LOCAL

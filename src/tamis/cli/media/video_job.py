@@ -23,7 +23,7 @@ Stage = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """How videos are processed."""
+    """Options for processing videos."""
 
     preset: Annotated[
         Literal["split", "split+caption"],

@@ -118,7 +118,7 @@ class Parameter:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """How it is typed; a flag's way back not among them."""
+        """Its spellings on the command line, without the one that unsets a flag."""
         names = self.about.names if isinstance(self.about, Option) else ()
         return tuple(name.partition("/")[0] for name in names) or ("--" + self.name.strip("_").replace("_", "-"),)
 
@@ -236,7 +236,7 @@ class Command:
 
     @property
     def help(self) -> str:
-        """What it does, in a line."""
+        """Its purpose, in one line."""
         return " ".join((self.function.__doc__ or "").strip().partition("\n\n")[0].split())
 
     @property

@@ -68,7 +68,7 @@ _PORT = integer(0, 65535, metavar="PORT")
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How a command runs its job, besides the settings of the run: where, and what is shown during and after it."""
+    """Launch options of a command besides the settings of the run: where it runs, and what it shows."""
 
     executor: str | None = setting(
         None,

@@ -128,7 +128,7 @@ def plan(
 
 @dataclass(frozen=True)
 class _Goal:
-    """What a plan is made for, and how it is shown.
+    """The target of a plan, and the form in which it is shown.
 
     `dataset`: data that is only imagined. `may_probe`: None where only what has not run here is tried.
     """

@@ -53,7 +53,7 @@ class PlannedMachine:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a plan is made for. `n_files` is 0 for one that is only imagined."""
+    """The input that a plan is for. `n_files` is 0 for one that is only imagined."""
 
     n_files: int
     kinds: dict[str, int]

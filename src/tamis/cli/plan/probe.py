@@ -29,7 +29,7 @@ _ENOUGH = "1GB"  # of memory, where the budget itself is too small to try anythi
 
 @dataclass(frozen=True)
 class Probe:
-    """What a run over the copies took, and what it found out about the machine."""
+    """Costs of a run over the copies, and figures of the machine measured by it."""
 
     measured: RunMeasurement
     model: Predictor  # of what partitions take

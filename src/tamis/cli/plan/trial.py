@@ -40,7 +40,7 @@ _IGNORED = {"scratch", "keep_rejected", "queue", *(s.name for s in SETTINGS.valu
 
 @dataclass(frozen=True)
 class Trial:
-    """What a run over the copies took.
+    """Costs of a run over the copies.
 
     `status`: ok, infeasible (the budget is too small) or failed, for the reason in `message`; figures only where there
     is a `run_dir`.

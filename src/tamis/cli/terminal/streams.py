@@ -15,7 +15,7 @@ LAYOUT = "\n\t"  # control characters of texts that have several lines
 
 
 class Lost(TamisError):
-    """What a command prints cannot be written: the disk is full."""
+    """The output of a command cannot be written: the disk is full."""
 
     def __init__(self, why: OSError) -> None:
         super().__init__(f"what this command prints cannot be written: {why.strerror}")

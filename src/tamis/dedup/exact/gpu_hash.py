@@ -58,7 +58,7 @@ class GpuHasher:
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """Where keys are made, and the reason as part of a sentence."""
+    """The device that hashes keys, and the reason, as part of a sentence."""
 
     backend: str  # cpu or gpu
     why: str

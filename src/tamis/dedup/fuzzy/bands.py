@@ -39,7 +39,7 @@ Numbers = NDArray[np.uint32]
 
 
 class Linked:
-    """What is linked so far, kept in `folder` between passes: parents of a union-find, or a file of edges."""
+    """Links found so far, kept in `folder` between passes: parents of a union-find, or a file of edges."""
 
     def __init__(self, folder: str, n_documents: int, room_bytes: int) -> None:
         self.folder, self.n_documents, self.room_bytes = folder, n_documents, room_bytes

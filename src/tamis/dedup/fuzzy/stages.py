@@ -19,7 +19,7 @@ SIGNATURE_VALUES = 256  # of a signature, one byte each
 
 @dataclass(frozen=True)
 class Sketch:
-    """How documents are compared. `n` characters (code points) or words are one shingle."""
+    """Parameters of the comparison. `n` characters (code points) or words are one shingle."""
 
     n: int = 24
     unit: str = "char"

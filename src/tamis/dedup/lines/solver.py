@@ -44,7 +44,7 @@ _MAX_PART_BITS = 14
 
 @dataclass
 class CutTotals:
-    """What was decided, in numbers."""
+    """Counts of the decisions."""
 
     n_groups: int = 0
     largest: int = 0

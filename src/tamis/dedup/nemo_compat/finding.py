@@ -45,7 +45,7 @@ DONE_OTHERWISE = {
 
 
 class FindingWorkflow(UserWorkflow, WorkflowBase):
-    """What the workflows that find duplicates share.
+    """The base of workflows that find duplicates.
 
     Subclasses are dataclasses with these fields, and say their passes.
     """

@@ -163,7 +163,7 @@ class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass(repr=False)
 class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Of all documents those that the table of duplicates lists; what is written of them is their own id.
+    """Select the documents that the table of duplicates lists; their own ids are written.
 
     A worker holds 16 bytes for each duplicate. `called`: the column that they are written to, if it has another name.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SEED = 0x6D6978
 NAME_BYTES = 32
-"""Of the name of a group in records; the end of a longer one is replaced by its hash."""
+"""Bound for the name of a group in records; the end of a longer one is replaced by its hash."""
 
 
 @dataclass(repr=False)

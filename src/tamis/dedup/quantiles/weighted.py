@@ -18,7 +18,7 @@ Array = NDArray[Any]
 Chunks = Callable[[], Iterator[tuple[Array, Array, Array]]]
 """Yields (group, key, weight) of all numbers, some at a time; called once for each reading."""
 NO_KEY = 0xFFFFFFFF
-"""Of what is no number: it counts nowhere. No number has this key."""
+"""The key of NaN, which counts nowhere. No number has this key."""
 _CELL = 1 << 16
 _CELL_BYTES = _CELL * 8
 

@@ -1,4 +1,4 @@
-"""Which documents of one cluster go: in the order of their ranks, those that resemble one that stays.
+"""Decide which documents of one cluster are removed: in order of rank, those that resemble one that stays.
 
 Exact products: of blocks, or, on a GPU, of a whole cluster that is not large, as every call to a GPU takes time.
 

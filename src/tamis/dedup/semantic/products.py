@@ -149,7 +149,7 @@ def start_device(gpu_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where products are made, and why, as a sentence."""
+    """The device that computes products, and the reason, as a sentence."""
 
     products: Products
     why: str

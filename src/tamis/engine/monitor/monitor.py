@@ -65,7 +65,7 @@ def _harmless(method: Callable[Concatenate[Monitor, _P], _R]) -> Callable[Concat
 
 @dataclass
 class MonitoredRun:
-    """What the monitor must know of the run before it begins."""
+    """Facts of the run that the monitor needs before it begins."""
 
     labels: Sequence[str]
     sizes: Sequence[int]

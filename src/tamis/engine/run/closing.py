@@ -25,7 +25,7 @@ from tamis.sizes import format_size
 
 
 class Completeness(Enum):
-    """Whether a run is complete that did all it could."""
+    """True if a run is complete that did all it could."""
 
     COMPLETE = "complete"
     NOTHING_READ = "nothing of the input could be read: there is not one document"

@@ -121,7 +121,7 @@ class WorkerOutput:
 
 
 class Console:
-    """What one run prints, besides its progress."""
+    """The messages that one run prints, besides its progress."""
 
     def __init__(self, folder: str, show: Callable[[str], None], shows_output: bool) -> None:
         """Read the logs of workers in `folder`."""

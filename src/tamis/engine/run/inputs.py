@@ -34,7 +34,7 @@ class Inputs:
     partition_bytes: int | None = None
     files_per_partition: int | None = None
     files_apart: int = 0
-    """How many files form a unit if each is a partition of its own as far as it fits; 0: sizes decide alone."""
+    """Number of files in a unit if each is a partition of its own, as far as it fits; 0: sizes decide alone."""
 
     @property
     def whole_file_bytes(self) -> int:

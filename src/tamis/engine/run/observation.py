@@ -42,7 +42,7 @@ _log.addHandler(logging.NullHandler())  # alerts report leaks on the terminal; t
 
 @dataclass
 class Totals:
-    """What a run has done so far. `ledger`: earlier attempts included."""
+    """Totals of a run so far. `ledger`: earlier attempts included."""
 
     ledger: Ledger
     share: float = 0.0  # of the documents, that the finished sampling steps delivered

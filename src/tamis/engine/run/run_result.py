@@ -50,7 +50,7 @@ class RunResult:
 
     @property
     def files(self) -> list[CommittedFile]:
-        """What was written: output files, and files that stages of the user's listed, in input order."""
+        """The files written, in input order: output files, and those that stages of the user listed."""
         return list(RunDir(self.output).files().written())
 
     def sources(self) -> dict[str, list[str]]:

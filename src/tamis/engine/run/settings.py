@@ -158,7 +158,7 @@ class Setting:
 
     @property
     def description(self) -> str:
-        """What it means, for help pages and the tables in the documentation."""
+        """Its meaning, for help pages and the tables in the documentation."""
         return self.help + (" Changes the output." if self.changes_output else "")
 
     @property
@@ -189,7 +189,7 @@ def declared(cls: type) -> dict[str, Setting]:
 # -- the settings -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class RunSettings:
-    """How a run is executed."""
+    """The settings with which a run is executed."""
 
     memory: str | int | None = setting(
         None, SIZE,
@@ -382,7 +382,7 @@ class RunSettings:
 
     @property
     def shows_output(self) -> bool:
-        """Whether the output of workers is shown: a command says so, a program has to say that it is not."""
+        """True if the output of workers is shown: a command says so, a program has to say that it is not."""
         return not self.count_caller if self.worker_output is None else self.worker_output
 
     @property

@@ -233,7 +233,7 @@ class Cursor:
 
     @property
     def has_other_work(self) -> bool:
-        """Whether there is work, as far as is known, that is no feed."""
+        """True if there is work, as far as is known, that is no feed."""
         return (
             bool(self._remaining)
             or self._next_file < len(self.files)

@@ -1,4 +1,4 @@
-"""Which GPUs each worker sees, and so how many workers the segments that need GPUs can have. Pure.
+"""Assign GPUs to workers, which bounds the number of workers of segments that need GPUs. Pure.
 
 A worker gets whole devices (`gpus=2`) or a share of one (`gpus=0.5`); shares of one device add up to at most one. It
 keeps them until its process is gone: a device has no room for a worker that comes before the one it replaces has left.

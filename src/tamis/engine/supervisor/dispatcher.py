@@ -22,7 +22,7 @@ _OLD_WEIGHT = 0.8  # of the known rate, when the next unit is done
 
 
 class Pace:
-    """How long the input takes, and how much of it is handed out at once.
+    """The measured speed of the input, and the amount of it that is handed out at once.
 
     A unit that is killed is done again, and at the end all wait for the last one. So a unit should take an eighth of
     the time that the run has taken so far, two minutes at most, and a tenth of the timeout. A partition goes through

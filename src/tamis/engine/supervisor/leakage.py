@@ -120,7 +120,7 @@ def _resident(retained: Mapping[str, int]) -> float:
 
 
 class Leakage:
-    """What is known of leaks in this run."""
+    """The leaks found in this run."""
 
     def __init__(self) -> None:
         self._lines: dict[int, WorkerSeries] = {}  # by worker

@@ -98,7 +98,7 @@ class MemoryArbiter:
 
     @property
     def can_work(self) -> bool:
-        """Whether one worker with all there is could do any work, as far as one knows."""
+        """True if one worker with all there is could do any work, as far as one knows."""
         self._update_least_cap()
         return self.cap_total(1) >= self._least_bytes
 

@@ -52,7 +52,7 @@ _MOST_FAILURES = {Mode.REWRITE: 3, Mode.QUARANTINE: 5}  # of units that run no s
 
 
 class RetryAction(StrEnum):
-    """What to do with a unit that failed."""
+    """Actions for a unit that failed."""
 
     RETRY = auto()
     SPLIT = auto()
@@ -67,7 +67,7 @@ class RetryAction(StrEnum):
 
 
 class SetupDeathAction(StrEnum):
-    """What to do after a worker died while its stages were set up."""
+    """Actions after the death of a worker whose stages were being set up."""
 
     RETRY = auto()
     ALONE = auto()
@@ -75,7 +75,7 @@ class SetupDeathAction(StrEnum):
 
 
 class RetryDecision(NamedTuple):
-    """What to do next with `unit`: the failed one, with what has been tried noted on it."""
+    """The next action, and the unit it applies to: the failed one, with a record of what has been tried."""
 
     action: RetryAction
     unit: Unit
@@ -97,7 +97,7 @@ class Misfit(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether it is a document that could be quarantined for its size."""
+        """True if it is a document that could be quarantined for its size."""
         return self.size_bytes > SMALL_RECORD_BYTES
 
     def advice(self, may_quarantine: bool = False) -> str:

@@ -30,7 +30,7 @@ class KillReason(StrEnum):
 
 
 class FatalKind(StrEnum):
-    """What made the run end before its work was done; decides which error the caller raises."""
+    """The cause that ended a run early; decides which error the caller raises."""
 
     BUDGET = "budget"
     STAGE = "stage"
@@ -135,12 +135,12 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is ready and has no unit."""
+        """True if it is ready and has no unit."""
         return self.ready and self.unit is None
 
     @property
     def progressing(self) -> bool:
-        """Whether it works and will report; a feeder that waits for room in the queue will not."""
+        """True if it works and will report; a feeder that waits for room in the queue will not."""
         return self.unit is not None and not self.is_blocked
 
     @property

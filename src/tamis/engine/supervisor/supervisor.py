@@ -115,7 +115,7 @@ class Supervisor:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left that could still be done (in this step)."""
+        """True if nothing is left that could still be done (in this step)."""
         if self.queue.n_committing or (self.pool.busy and not self.status.stopping):
             return False
         if self.status.stopping:

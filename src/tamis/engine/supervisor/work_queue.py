@@ -87,7 +87,7 @@ class WorkQueue:
     # -- state --------------------------------------------------------------------------------------------------------
     @property
     def is_empty(self) -> bool:
-        """Whether no work is waiting, neither as a unit nor as input that was not handed out."""
+        """True if no work is waiting, neither as a unit nor as input that was not handed out."""
         return self.cursor.exhausted and not self.has_units and not self.feeds
 
     @property

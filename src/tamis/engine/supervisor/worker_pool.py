@@ -44,7 +44,7 @@ class PoolNode:
 
     @property
     def progressing(self) -> bool:
-        """Whether some worker here works and will report."""
+        """True if some worker here works and will report."""
         return any(w.progressing for w in self.workers.values())
 
     @property
@@ -76,7 +76,7 @@ class WorkerPool:
 
     @property
     def progressing(self) -> bool:
-        """Whether some worker works and will report; a feeder that waits for room in the queue will not."""
+        """True if some worker works and will report; a feeder that waits for room in the queue will not."""
         return any(w.progressing for w in self.workers.values())
 
     @property

@@ -63,7 +63,7 @@ def identify(batch: DocumentBatch) -> None:
 
 
 class StageUsage:
-    """What each stage of a unit took, in addition to the books.
+    """Resources that each stage of a unit took; counts are in the books.
 
     The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for
     each stage, so that it is exact; that and reading it back takes 60 us.

@@ -15,7 +15,7 @@ PlannedInputs = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """How documents are written. `format` "keep": whatever loses nothing (results without a writer)."""
+    """The form in which documents are written. `format` "keep": one that loses nothing (results without a writer)."""
 
     format: str = "keep"
     extension: str = "jsonl"

@@ -1,4 +1,4 @@
-"""Which stage keeps memory: what allocators hold before and after each, with nothing of the partition in memory.
+"""Find the stage that keeps memory: compare allocators before and after each, with no partition in memory.
 
 A stage's result is larger than any leak, so counters around the call say nothing. A worker under suspicion therefore
 puts the documents aside between stages, in a file (as between two segments), gives everything back, counts, and takes
@@ -152,7 +152,7 @@ def _level() -> dict[str, int]:
 
 
 class PythonProbe:
-    """How much the Python objects of a worker gain over one partition, and which type most of it is."""
+    """Growth of the Python objects of a worker over one partition, and the type that most of it is."""
 
     def __init__(self, stages: Sequence[Any]) -> None:
         self._stages = stages

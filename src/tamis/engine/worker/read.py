@@ -52,7 +52,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass
 class Contents:
-    """What a unit holds."""
+    """The contents of a unit: documents, faults, and the ranges they come from."""
 
     batches: list[DocumentBatch] = field(default_factory=list)
     bad: list[QuarantinedInput] = field(default_factory=list)

@@ -39,7 +39,7 @@ class ScoreCollector:
 
     @property
     def n_bytes(self) -> int:
-        """What is held of the documents so far."""
+        """Bytes held for the documents so far."""
         done = [part for parts in self._done.values() for part in parts]
         return sum(ids.nbytes + sum(c.nbytes for c in codes.values()) for ids, codes in done)
 

@@ -144,7 +144,7 @@ class _Spill(Protocol):
 
 
 class _Extents:
-    """Where the documents of each value are: three numbers for each value in each piece."""
+    """Locations of the documents of each value: three numbers for each value in each piece."""
 
     def __init__(self) -> None:
         self._pieces: list[Array] = []

@@ -43,7 +43,7 @@ class Codec(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names that `write_kwargs` accepts."""
     parquet_name: ClassVar[str] = ""
-    """What Parquet calls it; empty where `tamis split` does not write it into Parquet files."""
+    """Its name in Parquet; empty where `tamis split` does not write it into Parquet files."""
     magic: ClassVar[bytes]
     """The first bytes of a member."""
     member_pattern: ClassVar[bytes]

@@ -28,7 +28,7 @@ _REPLAY_BYTES = 1024
 _SINGLE_STEP_BYTES = 2**20
 _HEAD_BYTES = 64  # of an xz file: enough for the dictionary size of its first block
 _CHECKS = ("incorrect data check", "incorrect length check")
-"""What zlib says when all of a member could be decoded, but not to what was once compressed."""
+"""The message of zlib for a member that decodes to other bytes than were compressed."""
 
 
 class Members:

@@ -1,4 +1,4 @@
-"""How much larger compressed files are once decoded, measured on their beginnings."""
+"""Measure the ratio of decoded to compressed size on the beginnings of files."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _BUFFER_BYTES = 2**20
 _COLUMN_BYTES = 4096  # of a column in a batch, at least: each takes 0.1 ms there, whatever is in it
 _FIRST_BATCH_ROWS = 32
 _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
-"""What pyarrow raises for bad files (ArrowInvalid is a ValueError, Thrift and codec errors are OSError)."""
+"""Exceptions of pyarrow for bad files (ArrowInvalid is a ValueError, Thrift and codec errors are OSError)."""
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:

@@ -54,7 +54,7 @@ class KeptRange:
 
     @property
     def stored_end(self) -> int:
-        """How far into the file as stored this range reaches, about."""
+        """Approximate end of this range in the file as stored."""
         at = [frame.offset for _, frame in self.bad]
         return max([int(self.offsets.max()) if len(self.offsets) else 0, *at])
 

@@ -67,7 +67,7 @@ class WarcScan:
         self.stored_offset = 0
         """Bytes of the file before the last frame."""
         self.can_begin_here = False
-        """Whether the last frame is a record at which reading can begin: nothing before it matters for what follows."""
+        """True if the last frame is a record at which reading can begin: nothing before it matters for what follows."""
 
     def __iter__(self) -> Iterator[RecordFrame]:
         if self._fault:

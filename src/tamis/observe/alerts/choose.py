@@ -1,4 +1,4 @@
-"""Which rules and sinks a run has: the defaults, then the recipe, then the user's own file over both.
+"""Merge the rules and sinks of a run: the defaults, then the recipe, then the user's own file over both.
 
 The user's file is `--alerts FILE`, else $TAMIS_ALERTS, else alerts.yaml or alerts.toml in the folder tamis of the
 user's configuration (XDG_CONFIG_HOME, ~/.config); "off" in place of the first two turns all alerts off.

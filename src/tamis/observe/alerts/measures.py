@@ -60,7 +60,7 @@ class Measure(NamedTuple):
 
     @property
     def sized(self) -> bool:
-        """Whether the fact is a size: limits may be sizes too."""
+        """True if the fact is a size: limits may be sizes too."""
         return self.fact.endswith("_bytes")
 
     def readings(self, seen: Seen) -> list[MeasureReading]:
@@ -84,7 +84,7 @@ class Measure(NamedTuple):
 
 @dataclass
 class RunContext:
-    """What advice refers to. Limits of the quarantine are those of the run."""
+    """Values that advice refers to. Limits of the quarantine are those of the run."""
 
     output: str = "OUT"
     quarantine_limit: float = 0.001

@@ -46,7 +46,7 @@ Table = Mapping[str, tuple[str, Read]]  # by key: what it is called inside, and 
 
 @dataclass(frozen=True)
 class Section:
-    """What one file says about alerts, and only that.
+    """The alert settings of one file, without defaults.
 
     `rules`: values by name, limits whose unit may still be open ("").
     """

@@ -92,7 +92,7 @@ def default_rules(context: RunContext) -> list[AlertRule]:
 
 
 class Alert(NamedTuple):
-    """What is reported about a reading; `text` is the whole sentence, `value` in the unit of the limit."""
+    """The report of a reading; `text` is the whole sentence, `value` in the unit of the limit."""
 
     value: float | None
     text: str
@@ -120,7 +120,7 @@ class Alert(NamedTuple):
 
 @dataclass
 class _State:
-    """Of one rule and one subject."""
+    """The state of one rule for one subject."""
 
     since_s: float = 0.0  # beyond the limit without a break, where `beyond`
     beyond: bool = False

@@ -36,7 +36,7 @@ class SinkError(Exception):
 
 
 class AlertSink(Protocol):
-    """Where alerts go."""
+    """A destination of alerts."""
 
     name: str
     retries: int = 0

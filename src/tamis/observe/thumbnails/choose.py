@@ -1,4 +1,4 @@
-"""Which images of a run are shown: some that were kept, and some that each rule dropped.
+"""Choose the images of a run that are shown: some that were kept, and some that each rule dropped.
 
 Bounded, whatever the run holds.
 """

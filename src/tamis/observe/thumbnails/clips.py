@@ -1,4 +1,4 @@
-"""Which clips of a run about videos are shown, and how: the keyframe nearest to the middle of each.
+"""Choose the clips of a run about videos that are shown, each by the keyframe nearest to its middle.
 
 Bounded in number and time.
 

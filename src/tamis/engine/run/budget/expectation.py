@@ -58,7 +58,7 @@ class Expectation(Experience):
 
     @property
     def seconds_per_byte(self) -> float:
-        """Of one worker in all segments, by the last run that read anything; 0 where there was none."""
+        """Seconds per byte of one worker in all segments, by the last run that read anything; 0 if there was none."""
         return next(
             (m.busy_s / m.conditions.decoded_bytes for m in reversed(self.past) if m.conditions.decoded_bytes), 0.0
         )

@@ -52,7 +52,7 @@ class BudgetShares(NamedTuple):
 
     @property
     def cap_bytes(self) -> int:
-        """What a worker may use beyond what it starts with."""
+        """Bytes that a worker may use beyond those it starts with."""
         return max(0, self.pool_bytes // self.n_workers - self.worker_bytes)
 
 

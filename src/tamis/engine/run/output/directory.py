@@ -81,7 +81,7 @@ _LAST = ("commit.log", "plan.json", _FORGETTING)
 
 @dataclass
 class Past:
-    """What earlier attempts have committed, according to the log."""
+    """The work that earlier attempts have committed, according to the log."""
 
     _dir: RunDir
     ledger: Ledger = field(default_factory=Ledger)

@@ -130,7 +130,7 @@ class BestOf:
 
     extractors: Mapping[str, Extract]
     kept: dict[str, int] = field(default_factory=dict, repr=False)
-    """How many texts of each extractor were kept since the last `take_kept`."""
+    """Number of texts kept since the last `take_kept`, by extractor."""
 
     def __call__(self, html: str) -> str | None:
         tree: Any = None

@@ -1,4 +1,4 @@
-"""Which texts go through a model together. Pure: lengths in, positions out.
+"""Group texts of similar length into batches for a model. Pure: lengths in, positions out.
 
 Texts of like length share a batch, so that hardly anything is padded, and a batch holds so many tokens, not so many
 texts: a batch of short texts is as much work as one of long ones, and takes as much memory. A model that runs `packed`

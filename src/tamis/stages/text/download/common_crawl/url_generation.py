@@ -1,4 +1,4 @@
-"""Which WARC files a span of crawls has, from the lists that Common Crawl publishes."""
+"""List the WARC files of a span of crawls, from the lists that Common Crawl publishes."""
 
 from __future__ import annotations
 
