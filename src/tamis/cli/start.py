@@ -15,6 +15,17 @@ from itertools import pairwise
 from tamis.cli.terminal.streams import Lost, put, reopen_closed
 
 _WARM, _SERVER = "tamis.backends.warm_process", "tamis.backends.forkserver"
+# Commands that work: the process that each needs, and how many arguments it has at least.
+_PROCESSES = {
+    "classify": (_SERVER, 3),
+    "curate": (_WARM, 2),
+    "dedup": (_WARM, 3),
+    "filter": (_SERVER, 3),
+    "images": (_WARM, 2),
+    "run": (_SERVER, 1),
+    "tokenize": (_WARM, 2),
+    "video": (_SERVER, 2),
+}
 
 
 def main() -> None:
@@ -64,16 +75,14 @@ def process_for(arguments: list[str]) -> str:
     >>> process_for(["dedup", "fuzzy", "--help"]), process_for(["filter", "--list"])
     ('', '')
     """
-    if "--help" in arguments or "-h" in arguments:
+    command = arguments[0] if arguments else ""
+    module, n_places = _PROCESSES.get(command, ("", 0))
+    if len(arguments) <= n_places or not {"--help", "-h", "--plan"}.isdisjoint(arguments):
         return ""
+    if command == "dedup":  # its solvers are forked here, whatever the executor
+        return "" if arguments[1].startswith("index-") else module
     executor = dict(pairwise(arguments)).get("--executor", "local")
-    if arguments[:1] == ["dedup"] and len(arguments) > 3 and not arguments[1].startswith("index-"):
-        return _WARM
-    if executor != "local":
-        return ""
-    if arguments[:1] == ["filter"] and len(arguments) > 3:
-        return _SERVER
-    return _SERVER if arguments[:1] == ["run"] and len(arguments) > 1 else ""
+    return module if executor == "local" else ""
 
 
 def modules_for(arguments: list[str]) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ import contextlib
 import functools
 import gc
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from tamis.memory import meter
@@ -244,13 +244,9 @@ def thread_stack(n_bytes: int = 1 << 20) -> bool:
 _MADV_DONTNEED = 4
 
 
-@dataclass
-class _Mapping:
-    start: int
-    end: int
-    droppable: bool
-    resident_kb: int = 0
-    dirty_kb: int = 0
+# In /proc/PID/smaps: a private mapping of a file that is not writable, and what the kernel counts of its pages.
+_READ_ONLY_FILE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .-.p \S+ \S+ [1-9][0-9]* .*\n((?:[A-Z].*\n)+)", re.MULTILINE)
+_PAGES = re.compile(r"^(Rss|Private_Dirty|Shared_Dirty|Anonymous): +([0-9]+)", re.MULTILINE)
 
 
 def drop_clean_pages() -> int:
@@ -265,35 +261,25 @@ def drop_clean_pages() -> int:
 
     try:
         madvise = ctypes.CDLL(None, use_errno=True).madvise
-        mappings = _read_mappings()
+        clean = list(_clean_mappings())
     except (OSError, AttributeError):
         return 0
     dropped = 0
-    for m in mappings:
-        # Pages that were written to (relocations) would come back as they are in the file: never drop those.
-        if (
-            m.droppable
-            and m.resident_kb
-            and not m.dirty_kb
-            and not madvise(ctypes.c_void_p(m.start), ctypes.c_size_t(m.end - m.start), _MADV_DONTNEED)
-        ):
-            dropped += m.resident_kb * 1024
+    for start, end, resident_bytes in clean:
+        if not madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED):
+            dropped += resident_bytes
     return dropped
 
 
-def _read_mappings() -> list[_Mapping]:
-    mappings: list[_Mapping] = []
+def _clean_mappings() -> Iterator[tuple[int, int, int]]:
+    """Yield the clean read-only mappings of files: start, end and resident bytes.
+
+    Pages that were written to (relocations) would come back as they are in the file: such mappings are left out.
+    """
     with open("/proc/self/smaps", encoding="ascii", errors="replace") as file:
-        for line in file:
-            first = line.split(None, 1)[0]
-            if first.endswith(":"):
-                if first == "Rss:":
-                    mappings[-1].resident_kb = int(line.split()[1])
-                elif first in ("Private_Dirty:", "Shared_Dirty:", "Anonymous:"):
-                    mappings[-1].dirty_kb += int(line.split()[1])
-            else:
-                span, rights, _, _, inode = line.split()[:5]
-                start, _, end = span.partition("-")
-                readonly_file = rights[1] == "-" and rights[3] == "p" and inode != "0"
-                mappings.append(_Mapping(int(start, 16), int(end, 16), readonly_file))
-    return mappings
+        mappings = file.read()
+    for start, end, counts in _READ_ONLY_FILE.findall(mappings):
+        kilobytes = {name: int(n) for name, n in _PAGES.findall(counts)}
+        resident = kilobytes.pop("Rss", 0)
+        if resident and not any(kilobytes.values()):
+            yield int(start, 16), int(end, 16), resident * 1024
