@@ -1,6 +1,6 @@
 """Module paths of the original one level deeper than here: `...modifiers.string.slicer` is `...modifiers.string`.
 
-A module that stands for several of the original calls `register`, so that imports of these find it.
+A module that replaces several of the original calls `register`, so that imports of these find it.
 """
 
 from __future__ import annotations

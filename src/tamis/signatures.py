@@ -1,6 +1,6 @@
 """Parameters of classes and functions, and their declared return types.
 
-Asked of what users wrote, in stages and recipes.
+Inspects functions that users wrote, in stages and recipes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Executors: who runs a pipeline. An executor makes the workers; everything else is the engine's."""
+"""Executors make the workers that a pipeline runs on; everything else is the engine's."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def with_progress(executor: BaseExecutor, name: str, run: Callable[[], RunResult
 
 
 def tasks_or_raise(result: RunResult, name: str) -> list[Task[Any]]:
-    """Return the tasks that a run produced; raise if it failed, warn if only some documents failed."""
+    """Return the tasks of a run; raise if it failed, warn if only some documents failed."""
     if result.first_failure and not result.exit_code:
         n = result.ledger.quarantined.n
         documents = f"{n:,} document{' is' if n == 1 else 's are'} in quarantine"

@@ -418,7 +418,7 @@ def _below(pid: int, children: dict[int, list[int]]) -> dict[int, int]:
 
 
 def is_system(path: str) -> bool:
-    """Return True for libraries and files of the system (locales), judged by name: reading could take for ever.
+    """Return True for libraries and files of the system (locales), judged by name: reading could take forever.
 
     >>> [is_system(p) for p in ("/usr/lib/locale/locale-archive", "/env/a.so", "/env/libb.so.1.2")]
     [True, True, True]

@@ -91,7 +91,7 @@ class WorkDirectory:
             return
         self.remove()
         self.bucket_url = scratch_files.new_scratch_url(scratch, "tamis-dedup-")
-        files.write_json(self._pointer, {"far": self.bucket_url})  # first: what no file names would stay for ever
+        files.write_json(self._pointer, {"far": self.bucket_url})  # first: what no file names would stay forever
         try:
             scratch_files.check_writable(self.bucket_url)
         except StoreError:  # a call that could do nothing claims nothing: the next may name another location, or none

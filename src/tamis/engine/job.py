@@ -81,7 +81,7 @@ class Job:
 
     @property
     def has_own_tasks(self) -> bool:
-        """True if the user has said how many files a task is: then a task is neither more nor less."""
+        """True if the user has set the number of files of a task, which is then exact."""
         return self.partitioning is not None and self.partitioning.files_per_partition is not None
 
     @property

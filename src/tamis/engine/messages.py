@@ -159,7 +159,7 @@ class Ready(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AboutUnit:
-    """The unit and the attempt that something is said of."""
+    """The unit and the attempt that a message is about."""
 
     unit: int = -1
     fence: int = -1

@@ -266,7 +266,7 @@ def parse_run_record(data: Mapping[str, Any], problems: list[str]) -> RunRecord 
 
 
 def load_run_record(run_dir: str | os.PathLike[str]) -> RunRecord | None:
-    """Return the record in a run directory of ours; None if there is none, or none that can be read."""
+    """Return the record in a run directory; None if there is none, or it cannot be read."""
     try:
         with open(os.path.join(run_dir, FILE), "rb") as file:
             data = json.load(file)

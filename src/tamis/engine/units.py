@@ -142,7 +142,7 @@ class Unit:
     n_own_failures: int = 0  # n_failures counts those of the whole that it was cut from, too
     has_failed_clean: bool = False  # in a worker in which no stage had raised before
     is_patient: bool = False  # a feeder that waits for an empty queue: it must decode its file again up to here
-    need_bytes: int = 0  # the cap that a feeder needs, as far as one knows
+    need_bytes: int = 0  # the cap that a feeder needs, as far as is known
     compressed_bytes: int = 0  # of its file that a feeder has read
     input_bytes: int = 0  # of the input that it comes from, for segments after the first
 
@@ -165,7 +165,7 @@ class Unit:
 
     @property
     def size_bytes(self) -> int:
-        """Decoded bytes, as far as anybody knows."""
+        """Decoded bytes, or an upper bound where they are unknown."""
         return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.max_bytes
 
 

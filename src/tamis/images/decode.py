@@ -1,7 +1,7 @@
 """Pixels of an image: an array of height x width x 3 bytes (RGB), for every storage format.
 
 JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels are blended with white; 16-bit images
-keep their upper eight bits. Memory: what an image takes is known from its header and asked for before it is decoded, so
+keep their upper eight bits. Memory: the size of an image is known from its header and reserved before it is decoded, so
 that an image that does not fit under the cap of a worker is a MemoryError and never taken for a damaged one.
 """
 
@@ -31,7 +31,7 @@ _SPARE_BYTES = 1 << 20
 class ThreadBuffers(threading.local):
     """Buffers by name that a thread reuses from image to image; each request overwrites the previous contents.
 
-    The kernel would otherwise provide memory of this size anew each time, page by page (workers return everything above
+    The kernel would otherwise provide new memory of this size each time, page by page (workers return everything above
     128 kB at once, so that the budget holds): for an image of 500 x 375 pixels that took half as long as decoding it.
     """
 

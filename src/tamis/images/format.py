@@ -218,7 +218,7 @@ def _id(path: str, number: int | None) -> str:
     return _name_of(path) if number is None else f"{_name_of(path)}_{number:06d}"
 
 
-@lru_cache(maxsize=16)  # asked for every image of a tar
+@lru_cache(maxsize=16)  # called for every image of a tar
 def _name_of(path: str) -> str:
     stem = os.path.splitext(os.path.basename(path))[0].encode("utf-8", "replace").decode().replace(".", "_")
     return f"{stem}-{hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 MAX_RECORD_BYTES = 256 << 20
 MAX_FRAME_BYTES = 64 << 20  # the default of max_record, on which positions in files of records depend
-_MARK = b"\xef\xbb\xbf"  # of a file that says with it that it is UTF-8: its first record begins behind it
+_MARK = b"\xef\xbb\xbf"  # the mark of a UTF-8 file, which its first record follows
 
 
 def line_at(path: str, offset: int) -> bytes | None:

@@ -283,7 +283,7 @@ def _scores_of(folder: Path, rule: PlannedRule) -> Iterator[tuple[ScoreTable, Ar
     files = (
         (folder / "scores" / file.name, commit) for commit in commits(folder) for file in commit.of(FileKind.SCORES)
     )
-    # Of rules that only an earlier pass of a curation asked, without what later ones dropped (curation/scores.py).
+    # Rules that only an earlier pass of a curation applied, without what later ones dropped (curation/scores.py).
     remembered = ((path, None) for path in sorted((folder / "remembered_scores").glob("*.bin")))
     for path, commit in chain(files, remembered):
         table = read_table(path, {(rule.stage, rule.score)})

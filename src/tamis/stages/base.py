@@ -187,7 +187,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return None
 
     def take_kept_bytes(self) -> int | None:
-        """Return the bytes of the results that it stored since it was last asked; None if it did not store all."""
+        """Return the bytes of the results that it stored since the last call; None if it did not store all."""
         return None
 
     # -- columns ------------------------------------------------------------------------------------------------------
@@ -482,7 +482,7 @@ def _has(task: Task[Any], attribute: str) -> bool:
 def _spec(stage: ProcessingStage[Any, Any], columns: Sequence[str] | None) -> StageInputSpec:
     """Return `columns_in` or `columns_out` of a stage as a spec.
 
-    A parameter stands for the column that it names, if any.
+    A name that ends in "_field" is a parameter, whose value is the column.
     """
     if columns is None:
         return [], []

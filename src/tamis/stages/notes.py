@@ -14,7 +14,7 @@ class DropNote(NamedTuple):
     """Documents that one rule dropped.
 
     `threshold`: parameters of the rule with their values, or a sentence. `ids`: the documents' own, as text, where the
-    stage knows them; otherwise their records are asked.
+    stage knows them; otherwise their records are read.
     """
 
     serials: Any

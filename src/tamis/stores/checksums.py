@@ -59,7 +59,7 @@ def expected_of(answer: Mapping[str, Any]) -> Expected | None:
 
 
 class Running:
-    """The checksum of one object as its bytes arrive in order. Reading from the first byte on begins anew.
+    """The checksum of one object as its bytes arrive in order; reading from the first byte restarts it.
 
     `part_bytes`: the size of all parts but the last, of an object whose checksum is one of parts.
     """
@@ -192,7 +192,7 @@ def _apply(tables: Any, values: Any) -> Any:
     """Map each of the values: the images of its eight bytes, added."""
     import numpy as np
 
-    columns = np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8)  # little-endian, as every machine of ours
+    columns = np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8)  # little-endian, as all supported machines are
     out = tables[0][columns[:, 0]]
     for byte in range(1, 8):
         out ^= tables[byte][columns[:, byte]]

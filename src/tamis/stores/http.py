@@ -1,8 +1,7 @@
-"""Files of web servers, read only: by ranges, bound to what the server said of the file when it was first looked at.
+"""Files of web servers, read only: by ranges, bound to the version of the file that the server first reported.
 
-A server must tell the length of a file, give ranges of it, and name its version (an ETag, or when it was changed): one
-that cannot is refused, as a file read in parts could be a mixture of two. Redirects are followed on the same scheme
-only.
+A server must report the length of a file, serve ranges of it, and name its version (an ETag, or when it was changed);
+others are refused, as a file read in parts could be a mixture of two. Redirects are followed on the same scheme only.
 """
 
 from __future__ import annotations

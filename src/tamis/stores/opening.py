@@ -61,7 +61,7 @@ def _find_source(url: str) -> RemoteSource:
 
 
 def forget(url: str) -> None:
-    """Look at this file anew when it is next opened."""
+    """Check the state of this file again when it is next opened."""
     _sources.pop(url, None)
 
 

@@ -161,7 +161,7 @@ def _check_names(options: Mapping[str, Any], client: Mapping[str, Any], config: 
 def _seconds(config: Mapping[str, Any], name: str, usual: float, owner: str) -> float:
     """Return a timeout in seconds; raise UsageError for an invalid one.
 
-    Without a limit, a store that falls silent would block a run for ever.
+    Without a limit, a store that falls silent would block a run forever.
     """
     try:
         seconds = float(config.get(name, usual))

@@ -79,7 +79,7 @@ def fetch(source: RemoteSource, offset: int, view: memoryview, check: Check | No
     def read() -> None:
         _fetch_ranges(source, offset, view, check)
 
-    # Of a part of a file its reader must begin anew: which part is damaged is not known.
+    # The reader of a part of a file must restart: it is unknown which part is damaged.
     if len(view) == source.size:
         retry_if_damaged(read)
     else:

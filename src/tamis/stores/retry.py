@@ -60,7 +60,7 @@ def call_with_retries(
             if n_failed >= policy.n_tries:
                 raise StoreError(
                     f"{doing}: failed {n_failed} times, the last time with: {exc.what}. Nothing is lost: the same "
-                    "command goes on once the store answers"
+                    "command resumes once the store answers"
                 ) from exc
             import random  # here: most processes never meet a failure
 

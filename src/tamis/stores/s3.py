@@ -3,7 +3,7 @@
 What is read is bound to the ETag that was seen when it was listed or opened (If-Match): an object that changed
 meanwhile is an error, never a mixture. What is read from its first byte to its last is compared with the checksum that
 the store keeps (checksums.py). What is written carries a checksum (Content-MD5), and what must be new says so
-(If-None-Match). An answer that was lost is looked for: the object there is ours if it has our mark. Nothing is deleted
+(If-None-Match). After a lost answer the object is looked for: it is this run's if it has its mark. Nothing is deleted
 on doubt.
 
 The client is made before a worker is forked and used only after that; boto3's own retries are off, as they know nothing
@@ -237,7 +237,7 @@ class Bucket:
             raise StoreError(f"{self.url(key)} has {info.size} bytes, more than anything that Tamis writes there")
         try:
             return read_all(S3Source(self, info))
-        except Changed:  # written anew between the two requests
+        except Changed:  # rewritten between the two requests
             return self.get(key, most)
 
     def fetch_key(self, key: str, path: str) -> None:
@@ -267,7 +267,7 @@ class Bucket:
     def put_new(self, key: str, data: bytes) -> None:
         """Write a small object where there is none; `NameTaken` where there is one with other contents.
 
-        When an answer was lost, the next try finds our own object there: its content tells it from that of another run.
+        After a lost answer, the next try finds our own object there, which its content distinguishes from others.
         """
         if self._put(key, data, {"IfNoneMatch": "*"}) is None and self.get(key) != data:
             raise NameTaken(self.url(key))
@@ -293,7 +293,7 @@ class Bucket:
         try:
             parts = self._copied_parts(key, upload, where, size, info.etag)
         except BaseException:
-            with contextlib.suppress(OSError):  # else found and aborted when the run ends or begins anew
+            with contextlib.suppress(OSError):  # else found and aborted when the run ends or restarts
                 self.abort(key, upload)
             raise
         self.complete(key, upload, parts, mark)
@@ -479,7 +479,7 @@ class _Comparison:
     def _has_equal_parts(self) -> bool:
         """Return True if the comparison was fair: all parts are as large as the first, but the last.
 
-        Asked where it failed, only.
+        Called only after a failure.
         """
         n_parts = self._expected.n_parts
         return all(self._bucket.part_size(self._object, n) == self._part_bytes for n in range(2, n_parts))

@@ -25,7 +25,7 @@ _NAME = re.compile(r"tamis-(dedup-)?[0-9a-f]{16}")
 def register(pointer: str, path: str) -> None:
     """Note in `pointer` that a scratch folder is about to be made; folders that could not be removed yet stay noted.
 
-    Called before the folder is made: one that no file names would stay for ever.
+    Called before the folder is made: one that no file names would stay forever.
     """
     leftover = _paths(_read(pointer))
     files.write_json(pointer, {"path": path, **({"left": leftover} if leftover else {})}, indent=1)

@@ -49,7 +49,7 @@ def send(bucket: Bucket, key: str, path: str) -> Upload:
         try:
             bucket.abort(key, upload)
         except OSError:
-            pass  # found and aborted when the run ends or begins anew
+            pass  # found and aborted when the run ends or restarts
         raise
     return Upload(upload, mark, parts)
 

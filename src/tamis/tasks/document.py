@@ -46,7 +46,7 @@ class SourceFrame(NamedTuple):
         return self._replace(names=self.names.difference(names))
 
     def take(self, indices: Array) -> SourceFrame:
-        """Return the frame of some rows; of none if rows are repeated, so that they are numbered anew."""
+        """Return the frame of some rows; of none if rows are repeated, so that they get new numbers."""
         if len(indices) and np.bincount(indices).max() > 1:
             return SourceFrame()
         return self._replace(rows=indices if self.rows is None else self.rows[indices])

@@ -210,7 +210,7 @@ def restored_scheduling() -> Iterator[None]:
     """Restore the scheduling policy of all threads of this process after an encoder was opened.
 
     SVT-AV1, where it may (root, and so in most containers), sets this process to SCHED_FIFO with the highest priority.
-    Child processes inherit it, other processes on the machine starve, and the kernel can wait for ever for a task that
+    Child processes inherit it, other processes on the machine starve, and the kernel can wait forever for a task that
     it never schedules.
     """
     policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)

@@ -105,7 +105,7 @@ class Hub:
 
 
 def configure_socket(sock: socket.socket) -> None:
-    """Send small messages at once, notice a peer whose machine vanished, and never block for ever while sending."""
+    """Send small messages at once, notice a peer whose machine vanished, and never block forever while sending."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4)):

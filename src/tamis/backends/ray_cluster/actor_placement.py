@@ -17,7 +17,7 @@ from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.placement import DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.nodes import Node, RayConnection, cpus_and_gpus, start_agent, usable_nodes
 
-_MAX_STARTS = 100  # of agents on one node: one that never stays is not started for ever
+_MAX_STARTS = 100  # of agents on one node: one that never stays is not started forever
 _PING_S = 2.0
 
 

@@ -1,6 +1,6 @@
 """The keeper of a Ray cluster: starts its processes, waits for the end of the driver, and ends all of them.
 
-Ray's processes detach themselves from their parent; some outlive a killed driver by minutes or for ever. Here
+Ray's processes detach themselves from their parent; some outlive a killed driver by minutes or forever. Here
 they stay below one process, which adopts orphans and is left out of what the driver's budget counts (it is detached
 from the driver, too). The driver holds the other end of a socket; when that closes, however the driver ended, the
 cluster is gone a moment later.

@@ -80,7 +80,7 @@ COLUMNS = {
     for table, columns in TABLES.items()
 }
 
-# (age from which, one point per so many seconds); widths divide each other, so a point that is kept may stay for ever.
+# (age from which, one point per so many seconds); widths divide each other, so a point that is kept may stay forever.
 _TIERS = ((600.0, 15.0), (3600.0, 180.0), (86_400.0, 1800.0), (864_000.0, 10_800.0))
 _SERIES = {"samples": "max(used_bytes, coalesce(peak_bytes, 0))", "processes": "-at", "stages": "at", "gpus": "at"}
 # Rows by number: the newest so many all, then every 2nd of as many, every 4th of twice as many, and so on.

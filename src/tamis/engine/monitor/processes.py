@@ -25,7 +25,7 @@ class ProcessTree:
         self._servers: list[int] = []
         self._peaks: dict[int, int] = {}
         self._workers: set[int] = set()
-        self._shared: dict[int, int] = {}  # PSS less anonymous memory, when it was last asked for
+        self._shared: dict[int, int] = {}  # PSS less anonymous memory, as of the last sample
         self._age = 0
         self.pids: list[int] = [self._self]
         self.cpu_s = 0.0

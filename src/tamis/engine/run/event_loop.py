@@ -148,7 +148,7 @@ class EventLoop:
             self._active_at, self._settled_bytes = now, self.used_bytes
 
     def _collect_commits(self) -> int:
-        """Tell the supervisor what has been committed; return how many partitions that is."""
+        """Report commits to the supervisor; return the number of partitions."""
         n_commits = 0
         while not self.committer.results.empty():
             result = self.committer.results.get()

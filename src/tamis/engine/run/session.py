@@ -150,7 +150,7 @@ class WorkSession:
 
         def tick(final: bool = False) -> None:
             if self.admission.refusal is not None and not supervisor.pool.nodes and not final:
-                raise self.admission.refusal  # no node can take part: the run would wait for ever
+                raise self.admission.refusal  # no node can take part: the run would wait forever
             self.observation.tick(supervisor, self.workers, loop.used_bytes, self.totals, share, loop.act, final)
 
         monitor.begin(supervisor)
@@ -245,7 +245,7 @@ class WorkSession:
 
     # -- files of a size ----------------------------------------------------------------------------------------------
     def _cut_files(self, committer: Committer) -> list[Rewrite]:
-        """Cut output files to the size that was asked for, and return which ones are to be joined.
+        """Cut output files to the requested size, and return those that are to be joined.
 
         Shards leave this to the run that joins them.
         """
@@ -273,7 +273,7 @@ class WorkSession:
         run_dir = self.context.dir
         plan = run_dir.read_plan()
         is_added = self.context.job.writer is not None and self.context.job.writer.mode == "append"
-        name = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # beside files of other runs
+        name = f"part-{plan.run_id[-6:]}" if is_added and plan is not None else "part"  # next to files of other runs
         folders = hive.folders(spec.partition_by, values)
         joins = plan_value_joins(values, folders, target_bytes, run_dir.target, spec.extension, name)
         if renames := [join for join in joins if join.renames and run_dir.remote is None]:

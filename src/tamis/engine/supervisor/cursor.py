@@ -26,7 +26,7 @@ class WorkItem:
 
     pieces: list[Piece]
     mode: Mode = Mode.RUN
-    describe: bool = False  # only tell the row groups: part of the file is done already
+    describe: bool = False  # only report the row groups: part of the file is done already
     whole: bool = False  # files that are partitions of their own
 
 
@@ -136,13 +136,13 @@ class Cursor:
     def _feed_of(self, file: int) -> WorkItem:
         done = self.done.get(file) or FileCoverage()
         path = self.files.paths[file]
-        # A known end is not read again: what is wrong there has been said.
+        # A known end is not read again: its faults have been reported.
         end = done.size if done.size >= 0 else TO_END
         pieces = [Piece(file, PieceKind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return WorkItem(pieces, Mode.FEED)
 
     def next(self, max_bytes: int, may_feed: bool = True, whole_bytes: int = 0) -> WorkItem | None:
-        """Return work of at most `max_bytes` decoded (as far as sizes tell); None if nothing is left, or only feeds.
+        """Return work of at most `max_bytes` decoded, as far as is known; None if nothing is left, or only feeds.
 
         `whole_bytes`: the same for files that are partitions of their own.
         """

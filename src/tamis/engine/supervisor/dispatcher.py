@@ -92,7 +92,7 @@ class Dispatcher:
             if alone is not None and each is largest:
                 actions += self._dispatch_alone(each, alone, now_s)
             elif each is not largest and not each.arbiter.can_work:  # the larger ones do it
-                # A feeder that waits for room in the queue would wait for ever: nothing here asks it for more.
+                # A feeder that waits for room in the queue would wait forever: nothing here asks it for more.
                 actions += self._pool.retire_all([w for w in each.living() if w.is_blocked or w.is_idle])
             else:
                 actions += self._dispatch_on(each, now_s)

@@ -98,7 +98,7 @@ class WorkerSeries:
         for probe in self.probes:
             for label, retained in probe.stages:
                 by_label.setdefault(label, []).append(retained)
-        # Allocators count exactly; resident memory moves by whole arenas, so it is asked only where they know nothing.
+        # Allocators count exactly; resident memory moves by whole arenas, so it is used only where they know nothing.
         for weigh in (_counted, _resident):
             by_stage = {label: median(weigh(h) for h in retained) for label, retained in by_label.items()}
             best = max(by_stage, key=lambda label: by_stage[label], default="")

@@ -16,10 +16,10 @@ from tamis.engine.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
 MIN_UNIT_BYTES = 1 << 16
-_UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
+_UNKNOWN_NEED = 1.5  # the assumed need of a unit, in caps that it did not fit, where its failed request is unknown
 _SIGNIFICANT = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _LEAST_GROWTH = 1.25  # of what a worker had that had everything, and that was too little
-_KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
+_KNOWN_NEED = 1.1  # ... in the bytes that it had and requested when it failed: the next allocation may follow
 _LEAST_ROOM = 8  # of a cap: what a worker that grows must leave, however little its last partitions took
 _SOLO_SHARE = 16  # of a cap: blocks of a feeder next to which no worker fits, while their cost is unknown
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
@@ -98,7 +98,7 @@ class MemoryArbiter:
 
     @property
     def can_work(self) -> bool:
-        """True if one worker with all there is could do any work, as far as one knows."""
+        """True if one worker with the whole pool could do any work, as far as is known."""
         self._update_least_cap()
         return self.cap_total(1) >= self._least_bytes
 

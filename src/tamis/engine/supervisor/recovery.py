@@ -140,7 +140,7 @@ class Recovery:
         failure = describe_failure(report)
         if node is not None and n_others:
             node.devices.limit_workers(worker.segment, n_others)
-            text = f"no room on a GPU for another worker; the run goes on with {n_others}: {failure}"
+            text = f"no room on a GPU for another worker; the run continues with {n_others}: {failure}"
             note = Note(EventKind.DEVICE, text, {"segment": worker.segment, "workers": n_others, "node": worker.node})
         else:
             action = self._policy.after_setup_death()

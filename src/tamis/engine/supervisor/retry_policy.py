@@ -1,6 +1,6 @@
 """The retry policy: what to do with a unit that failed.
 
-Pure. Every decision changes something, so nothing is retried for ever.
+Pure. Every decision changes something, so nothing is retried forever.
 
 memory failure   split in two (the next attempt may have a larger cap: memory_arbiter.py); one record: alone with the
                  whole budget; still too much: infeasible, the run ends incomplete
@@ -256,7 +256,7 @@ def _decide_failure(unit: Unit, report: Failure, is_clean: bool) -> RetryDecisio
     if unit.segment == 0 and unit.pieces[0].kind in (PieceKind.START, PieceKind.FILES):
         return RetryDecision(
             RetryAction.FAIL, unit
-        )  # no record of ours is to blame, so that nothing could be quarantined
+        )  # no record of the input is to blame, so that nothing could be quarantined
     quarantined = replace(
         unit, mode=Mode.QUARANTINE, alone=False, reason=f"{report.kind}: {report.error}", stage=report.stage
     )

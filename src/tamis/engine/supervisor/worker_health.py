@@ -40,7 +40,7 @@ class WorkerHealth:
         self.handles.forget_worker(worker.id)
 
     def after_unit(self, worker: Worker, report: Done) -> tuple[list[Action], Note | None]:
-        """Record what a unit left behind; return notes, and the reason for replacing the worker if there is one.
+        """Record the state of a worker after a unit; return notes, and the reason for replacing it, if any.
 
         A worker is replaced if a leak is proven of it, if it runs out of descriptors or threads, if its next partition
         would not fit next to what it has accumulated, or if its address space has grown far beyond what it uses. A

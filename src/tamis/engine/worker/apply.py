@@ -92,7 +92,7 @@ class StageUsage:
         descriptors, threads = meter.n_descriptors() - self._handles[0], meter.n_threads() - self._handles[1]
         self.rows.append(StageUse(label, self._in_bytes or 0, cpu_s, peak_bytes, descriptors, threads))
         if book.derived.n or book.consumed.n or self._in_bytes is None:
-            self._in_bytes = None  # other documents than before: counted anew
+            self._in_bytes = None  # other documents than before: counted again
         else:  # counting again for every stage would cost more than a cheap stage does
             self._in_bytes -= sum(tally.n_bytes for tally in book.dropped.values())
 

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 class StageInput:
     """Documents as a stage received them, numbered from 0 over all its batches.
 
-    Nothing is looked up until it is asked for.
+    Nothing is looked up until it is needed.
     """
 
     def __init__(self, batches: Sequence[DocumentBatch]) -> None:

@@ -1,6 +1,6 @@
 """Fields that stages read and no document has: a slip of the pen that would drop, or leave untouched, every document.
 
-Asked of every partition until each field was seen once, which costs a look at what the scan found anyway. Where a
+Checked for every partition until each field was seen once, which costs little: the scan has found them. Where a
 partition has not one document with the field, other places of the input are looked at before the run is refused: a
 field may be rare.
 """

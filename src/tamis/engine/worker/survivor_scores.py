@@ -2,7 +2,7 @@
 
 Collected while stages run, two bytes per document and rule, and written next to the output of the unit
 (formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents are found again at
-the end by the identity that stages leave them; one that a stage made anew has no scores of the stages before.
+the end by the identity that stages leave them; one that a stage created has no scores of the stages before.
 """
 
 from __future__ import annotations

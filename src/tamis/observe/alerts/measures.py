@@ -422,7 +422,7 @@ MEASURES = {
             "seconds",
             "",
             "the run takes {n:seconds} so far",
-            "the same command again goes on where it stopped",
+            "the same command again resumes where it stopped",
         ),
     )
 }

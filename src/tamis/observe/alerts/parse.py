@@ -9,9 +9,9 @@
     sinks:
       chat: {webhook: "https://chat.example/hook"}
 
-Tables at the end say which keys there are, and how what stands there is read. Reading is strict: every error names
+Tables at the end list the keys and how their values are read. Reading is strict: every error names
 file, line and key, and what is allowed there. What depends on other files (which sinks there are, what an earlier file
-said about a rule) is checked by choose.py.
+set for a rule) is checked by choose.py.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def share_text(share: float) -> str:
     return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
 
 
-# What a limit in this unit looks like in a file, and how an amount of it is said.
+# An example of a limit in this unit in a file, and the wording of an amount.
 UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "share": ("a share such as 85%", share_text),
     "bytes": ("a size such as 1GB", format_size),

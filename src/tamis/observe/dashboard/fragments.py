@@ -73,7 +73,7 @@ def _notices(run: Snapshot) -> str:
     if run.status == "stopped":
         rows.append(
             '<p class="notice">No sample for a while and no result: the run was interrupted, or its machine is busy. '
-            "The same command again goes on from what is committed.</p>"
+            "The same command again resumes from what is committed.</p>"
         )
     if run.live:
         rows += [

@@ -41,7 +41,7 @@ class Watcher:
         self.run_dir, self.scratch = run_dir, scratch
         self._kept = {name: _CachedFragments() for name in RANGES}
         self._look = 0
-        self._boot = os.urandom(6).hex()  # a page from before a restart is sent everything anew
+        self._boot = os.urandom(6).hex()  # a page from before a restart is sent everything again
         self._lock = threading.Lock()
 
     def news(self, range_: str, seen: str, now_s: float | None = None) -> dict[str, Any]:

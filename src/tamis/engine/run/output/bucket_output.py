@@ -233,7 +233,7 @@ class BucketOutput:
                 if file.kind is not FileKind.OUTPUT:
                     local.append((file.path, os.path.join(folder_of(file.kind, quarantine), name)))
             records.append(CommitRecord(job.sampling_step, job.covered, committed, job.ledger))
-        self._check_new([f for r in records for f in r.files])  # before the log says that they are ours
+        self._check_new([f for r in records for f in r.files])  # before the log lists them as this run's
         self._log(records)
         self._complete([f for r in records for f in r.files if f.upload is not None])
         for path, final in local:
@@ -280,7 +280,8 @@ class BucketOutput:
                 self.bucket.complete(self._key_of(file), upload.id, upload.parts, upload.mark)
             except NameTaken as exc:
                 raise StoreError(
-                    f"{exc} is there already, and Tamis did not write it; move it away, then the same command goes on"
+                    f"{exc} is there already, and Tamis did not write it; move it away, then run the same command "
+                    "again to resume"
                 ) from None
 
         if len(sent) == 1:

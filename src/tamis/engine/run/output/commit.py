@@ -124,7 +124,7 @@ class Committer:
                 self._remote.commit(group, self.quarantine, self.log)
             else:
                 commit_group(group, self.output, self.quarantine, self.log, self._is_synced)
-        except Exception as exc:  # whatever it is: without a result the run would wait for ever
+        except Exception as exc:  # whatever it is: without a result the run would wait forever
             reason = str(exc) if isinstance(exc, OSError | TamisError) else f"{type(exc).__name__}: {exc}"
             if isinstance(exc, OSError) and exc.strerror:
                 reason = exc.strerror + (f" ({exc.filename})" if exc.filename else "")

@@ -221,7 +221,7 @@ class RunDir(files.Closing):
     def check_links(self) -> None:
         """Raise RunConflict if nothing could be committed.
 
-        Not asked of who only opens: what is finished may have been copied anywhere.
+        Not checked on opening: a finished run may have been copied anywhere.
         """
         if self.remote is not None:
             return
@@ -252,7 +252,7 @@ class RunDir(files.Closing):
             self.remote_scratch = scratch_files.new_scratch_url(self._remote_scratch_parent, "tamis-")
             self.write_json(
                 "scratch.json", {"far": self.remote_scratch}
-            )  # first: otherwise a crash would leave it for ever
+            )  # first: otherwise a crash would leave it forever
             scratch_files.check_writable(self.remote_scratch)
         if self._scratch_parent is None:
             files.own_folder(self.scratch, _ADVICE.format(path=self.path))
@@ -545,7 +545,7 @@ def _read(kind: type[_T], data: dict[str, Any]) -> _T:
 
 
 def _boot_id() -> str:
-    """Return what names the time since the machine started; empty where the system does not tell."""
+    """Return what names the time since the machine started; empty where the system does not report it."""
     return (meter.read_text("/proc/sys/kernel/random/boot_id") or "").strip()
 
 

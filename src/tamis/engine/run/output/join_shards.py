@@ -88,7 +88,7 @@ def join_shards(base: str, target: RunDir, differences: Differences, may_hold_ot
     if others:
         raise RunConflict(
             f"{target.target} holds {others[0]!r} (and {len(others) - 1} more), which no shard wrote; move it away, "
-            "then the same command goes on"
+            "then run the same command again to resume"
         )
     records: list[CommitOrReplace] = []
     samples = SampleStore(target.path)
@@ -117,7 +117,7 @@ def can_join_again(base: str, option: str) -> bool:
     except UsageError:
         missing = base
     if missing and option:
-        advice = "Leave --fresh out to go on; to" if option == "--fresh" else "To"
+        advice = "Leave --fresh out to resume; to" if option == "--fresh" else "To"
         raise RunConflict(
             f"{option}: the shards of {base} were joined already or are not all there ({missing} is missing), so that "
             "nothing could take the place "
@@ -243,7 +243,8 @@ def _move(source: str, final: str, file: CommittedFile) -> bool:
 
         if not os.path.samefile(source, final) and not filecmp.cmp(source, final, shallow=False):
             raise RunConflict(
-                f"{final} is there already, and no shard wrote it; move it away, then the same command goes on"
+                f"{final} is there already, and no shard wrote it; move it away, then run the same command again to "
+                "resume"
             )
         files.remove(source)
         return True
@@ -251,7 +252,7 @@ def _move(source: str, final: str, file: CommittedFile) -> bool:
         files.move(source, final)
     except FileExistsError:  # since a moment ago
         raise RunConflict(
-            f"{final} appeared, and no shard wrote it; move it away, then the same command goes on"
+            f"{final} appeared, and no shard wrote it; move it away, then run the same command again to resume"
         ) from None
     except OSError:  # another disk: a scratch folder
         with files.replacing(final) as out, open(source, "rb") as data:

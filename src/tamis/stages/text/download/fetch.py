@@ -168,7 +168,7 @@ def _persist(url: str, policy: FetchPolicy, attempt: Callable[[], T], progress: 
         except _Interrupted as exc:
             n_failed = 1 if progress() > before and not isinstance(exc, _TooSlow) else n_failed + 1
             if n_failed >= policy.n_attempts:
-                raise DownloadError(url, f"{exc} ({n_failed} attempts; run it again to go on from here)") from exc
+                raise DownloadError(url, f"{exc} ({n_failed} attempts; run it again to resume)") from exc
             pause_s = policy.pause_s * 2 ** (n_failed - 1) * random.uniform(0.75, 1.25)  # many workers, one server
             policy.sleep(min(max(pause_s, exc.pause_s), _LONGEST_PAUSE_S))
 

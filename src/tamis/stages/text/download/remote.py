@@ -40,9 +40,7 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
                 bucket.read_into(key, head.etag, at, memoryview(block))
                 file.write(block)
         except (StoreError, Changed) as exc:
-            raise DownloadError(
-                url, f"it broke off after {at:,} bytes: {exc}; run it again to go on from here"
-            ) from exc
+            raise DownloadError(url, f"it broke off after {at:,} bytes: {exc}; run it again to resume") from exc
         finally:
             file.flush()
             os.fsync(file.fileno())

@@ -2,7 +2,7 @@
 
 NeMo Curator downloads character lists counted from a web corpus. Here a built-in table replaces them: the letters of
 each language's alphabet (or the blocks of its script), digits, punctuation and spaces. Like counted lists, it cannot
-tell languages with the same letters apart.
+distinguish languages with the same letters.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class BestOf:
         return best
 
     def take_kept(self) -> dict[str, int]:
-        """Return the counts and begin anew."""
+        """Return the counts and reset them."""
         counts, self.kept = self.kept, {}
         return counts
 
@@ -228,7 +228,7 @@ def parts_of(extract: Extract) -> list[Extract]:
 
 
 def load_library(extract: Extract) -> None:
-    """Let an extractor of ours load its library by a first call; an absent library is an error at this point."""
+    """Have a built-in extractor load its library by a first call, which fails if the library is absent."""
     if isinstance(extract, BestOf):
         for one in parts_of(extract):
             load_library(one)

@@ -22,7 +22,7 @@ def added_norm(
 ) -> torch.Tensor:
     """Compute the layer norm of x + y (both [rows, width], contiguous) with the weight and bias `norm`.
 
-    `fused`: what `can_be_fused` said; then it is called inside `in_turn_with_torch`.
+    `fused`: the result of `can_be_fused`; then it is called inside `in_turn_with_torch`.
     """
     n, width = x.shape
     if not fused:

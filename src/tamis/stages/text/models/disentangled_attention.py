@@ -188,7 +188,7 @@ def fused(
     n_heads = queries.shape[1]
     n_tiles, n_rows = len(layout["tile_of"]), position_keys.shape[1]
     how = _variant_on(queries.device.index or 0, n_rows, where.reach, n_heads)
-    assert how is not None, "why_not_fused() was not asked"
+    assert how is not None, "why_not_fused() was not called"
     arguments = (
         queries.data_ptr(),
         keys.data_ptr(),

@@ -127,7 +127,7 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
     """
     try:
         return local(identifier, cache_dir, with_code)
-    except FileNotFoundError:  # not in the cache, or not whole: the hub is asked
+    except FileNotFoundError:  # not in the cache, or incomplete: it is fetched from the hub
         pass
     hub = optional("huggingface_hub", f"the model {identifier!r}, which is not a folder,", "models")
     patterns = [f"*{ending}" for ending in endings(with_code)]

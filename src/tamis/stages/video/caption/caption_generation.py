@@ -21,7 +21,7 @@ from tamis.video.opening import VideoFault
 from tamis.video.sampling import rgb, shown_size
 
 CAPTIONS = "captions"
-_AT_ONCE_BYTES = 128 << 20  # decoded frames of the windows that are asked about together
+_AT_ONCE_BYTES = 128 << 20  # decoded frames of the windows of one request
 _STAGE2 = "Improve and refine the following description of this video, keeping to what can be seen:\n"
 
 
@@ -34,7 +34,7 @@ class CaptionGenerationStage(ChatModelStage):
     hub's cache, or the hub. Runs in vLLM where that is installed and there is a GPU, else in transformers, also on the
     CPU. Answers are the likeliest, not drawn: the same clip has the same caption.
 
-    `caption_batch_size` windows are asked about together, as long as their frames are below 128 MB.
+    `caption_batch_size` windows are one request, as long as their frames are below 128 MB.
     `generate_stage2_caption`: the answer is given back with `stage2_prompt_text` to be refined. `fp8`,
     `disable_mmcache` and `vllm_kwargs` are for vLLM, and refused without it.
     """

@@ -21,7 +21,7 @@ from tamis.video.opening import VideoFault
 from tamis.video.spans import Span, scene_spans
 
 _MODES = ("stride", "truncate")
-_GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one by one
+_GPU_WINDOWS = 8  # that a GPU processes at once; a core takes them one by one
 
 
 @dataclass(repr=False)

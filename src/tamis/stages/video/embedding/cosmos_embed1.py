@@ -103,7 +103,7 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         self._texts = self._model.texts(list(self.texts_to_verify)) if self.texts_to_verify else None
 
     def _fetch(self) -> Any:
-        if not self.trust_remote_code:  # said before anything is fetched
+        if not self.trust_remote_code:  # reported before anything is fetched
             checked_folder(Path(self.model_dir), False, self.name)
         path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True)
         return checked_folder(path, True, self.name)

@@ -72,7 +72,7 @@ class DocumentDownloader(ABC):
             return None
 
     def size_of(self, url: str) -> int | None:
-        """Return the bytes of the file, if the server tells: `download_limit` reserves room for them."""
+        """Return the bytes of the file, if the server reports them: `download_limit` reserves room for them."""
         if not is_remote(url):
             return None
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tamis import files
 
 _USE = ".use"
-_NOTES = (".lock", ".failed", ".from", _USE)  # beside files: of processes that fetch them, and about those that failed
+_NOTES = (".lock", ".failed", ".from", _USE)  # next to files: locks of processes that fetch them, and notes on failures
 _PAUSE_S = 0.1
 _held: dict[str, int] = {}
 """The locks of this process, by the path of the file: one stage fetches a file, another one reads it."""
