@@ -65,3 +65,8 @@ def test_a_setting_is_one_of_its_values() -> None:
     errors.check_choice("stage: mode", "a", {"a": 1, "b": 2})
     with pytest.raises(errors.UsageError, match=r"^stage: mode must be one of a, b, got 'c'$"):
         errors.check_choice("stage: mode", "c", ("a", "b"))
+
+
+def test_a_run_that_failed_raises_the_exception_of_its_exit_code() -> None:
+    raised = [type(errors.error_of_run(code, "why")).__name__ for code in (1, 3, 6, 8)]
+    assert raised == ["TamisError", "Incomplete", "ConservationError", "TamisError"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,32 @@ def test_documents_in_quarantine_are_reported_where_the_run_is_complete(tmp_path
     with pytest.warns(UserWarning, match=r"p: 1 document is in quarantine \(.*first: stage 'fails'.*\(at \d+"):
         (batch,) = run(JsonlReader(source), Fails("word 17"), fail_fast=False)
     assert batch.num_items == 29
+
+
+class Doubles(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Returns its batch twice, and holds what it was given."""
+
+    name = "doubles"
+
+    def __init__(self, held: Any = None) -> None:
+        self.held = held
+
+    def process(self, task: DocumentBatch) -> list[DocumentBatch]:
+        return [task, task]
+
+
+def test_a_batch_that_is_returned_twice_is_written_twice(tmp_path: Path) -> None:
+    pipeline = Pipeline("p", stages=[JsonlReader(corpus(tmp_path / "in")), Doubles(), JsonlWriter(str(tmp_path / "o"))])
+    pipeline.run(InProcessExecutor())
+    assert pipeline.last_result is not None
+    ledger = pipeline.last_result.ledger
+    assert (ledger.problems(), ledger.records.n, ledger.written.n) == ([], 30, 60)
+
+
+def test_a_stage_that_cannot_be_sent_to_workers_is_named(tmp_path: Path) -> None:
+    stages = [JsonlReader(corpus(tmp_path / "in")), Doubles(threading.Lock()), JsonlWriter(str(tmp_path / "o"))]
+    with pytest.raises(PipelineError, match=r"stage 'doubles'.*cannot be sent to worker processes.*setup\(\)"):
+        Pipeline("p", stages=stages).run(memory="512MB", progress=False)
 
 
 def test_a_field_that_no_document_has_stops_the_run(tmp_path: Path) -> None:

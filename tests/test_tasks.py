@@ -157,6 +157,14 @@ def test_the_same_changes_on_a_batch_of_ones_own() -> None:
 
 
 # -- lineage through what users return --------------------------------------------------------------------------------
+@pytest.mark.parametrize("mask", [[True], [True, True, False, True], True, [[True, False, True]]])
+def test_filter_takes_one_value_for_each_document(mask: Any) -> None:
+    batch = DocumentBatch("d", pa.table({"text": ["a", "b", "c"]}))
+    with pytest.raises(ValueError, match="one true or false for each of the 3 documents"):
+        batch.filter(mask)
+    assert batch.filter([True, None, True]).column("text").to_pylist() == ["a", "c"]
+
+
 def test_a_frame_that_was_filtered_and_sorted() -> None:
     batch, _ = lazy()
     frame = batch.to_pandas()

@@ -192,3 +192,9 @@ class InputChanged(FormatError):
 def first_line(exc: BaseException, n_chars: int = 300) -> str:
     """Return the first line of another library's error, short enough for a message; its type if it has no text."""
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:n_chars]
+
+
+def error_of_run(exit_code: int, message: str) -> TamisError:
+    """Return the exception that stands for a run that ended with this exit code, other than 0."""
+    kinds = {kind.exit_code: kind for kind in (Incomplete, ConservationError)}
+    return kinds.get(exit_code, TamisError)(message)

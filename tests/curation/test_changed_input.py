@@ -17,6 +17,7 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
+from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 from tamis.dedup.pass_runner import PassRunner
 from tamis.errors import Incomplete, RunConflict, TamisError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
@@ -165,6 +166,16 @@ def fuzzy(source: Path, output: Path) -> Any:
     ).run(InProcessExecutor(), memory=MEMORY, progress=False)
 
 
+def joined(source: Path, output: Path) -> Any:
+    workflow = DocumentJoinWorkflow(str(source), str(output), document_id_field="id", segment_id_field="segment")
+    return workflow.run(InProcessExecutor(), memory=MEMORY, progress=False)
+
+
+def found_only(source: Path, output: Path) -> Any:
+    workflow = ExactDeduplicationWorkflow(input_path=str(source), output_path=str(output), input_filetype="jsonl")
+    return workflow.run(InProcessExecutor(), memory=MEMORY, progress=False)
+
+
 JOBS = {"curation": curation, "curation of fuzzy": curation_of_fuzzy, "exact": exact, "fuzzy": fuzzy}
 
 
@@ -236,6 +247,21 @@ def test_input_that_changes_while_the_first_group_decides_is_refused(
     assert not list(output.glob("*.jsonl"))
     with pytest.raises(RunConflict, match=r"1\.jsonl"):
         curation(source, output)
+
+
+@pytest.mark.parametrize("job", [curation, exact, found_only, joined])
+def test_a_finished_output_is_not_taken_for_that_of_more_input(
+    tmp_path: Path, job: Callable[[Path, Path], Any]
+) -> None:
+    source = write_corpus(tmp_path / "in")
+    for path in source.glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"text"', '"segment": 1, "text"'))
+    output = tmp_path / "out"
+    job(source, output)
+    assert job(source, output).status == "already"
+    (source / "2.jsonl").write_text('{"id": "new", "segment": 1, "text": "Some words."}\n')
+    with pytest.raises(RunConflict, match=r"result of other input: .*2\.jsonl is new.*--fresh"):
+        job(source, output)
 
 
 @pytest.mark.parametrize("job", JOBS)

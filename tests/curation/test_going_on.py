@@ -68,7 +68,6 @@ def test_stopped_before_every_pass_and_decision(tmp_path: Path, monkeypatch: pyt
     assert places == ["execute", "solve", "_write", "_facts"]
     assert (result.status, result.about["content_hash"]) == ("finished", expected)
     assert [p.label for p in result.record.passes if p.seconds != before[p.label]] == ["write", "scores"]
-    (source / "more.jsonl").write_text('{"text": "a new one"}\n')
     assert run(source, out).status == "already"
 
 

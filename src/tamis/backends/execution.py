@@ -25,7 +25,7 @@ from tamis.engine.run.run import Run
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
-from tamis.errors import Incomplete, RunConflict, StoreError, TamisError, UsageError
+from tamis.errors import RunConflict, StoreError, TamisError, UsageError, error_of_run
 from tamis.hints import command
 from tamis.memory.release import without_collector
 from tamis.stores.run_locations import run_dir_of
@@ -139,10 +139,8 @@ def tasks_or_raise(result: RunResult, name: str) -> list[Task[Any]]:
     if result.status == "sampled":  # what was asked for with on_infeasible="sample"
         warnings.warn(printable(f"{name}: {result.message}"), stacklevel=3)
         return load_results(result, name)
-    if result.exit_code == Incomplete.exit_code:
-        raise Incomplete(result.message)
     if result.exit_code:
-        raise TamisError(result.message)
+        raise error_of_run(result.exit_code, result.message)
     return load_results(result, name)
 
 

@@ -403,13 +403,11 @@ class LocalExecutor(BaseExecutor):
     warm_process: WarmProcess | None = None
 
     def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> ForkedWorkers:
-        import cloudpickle
-
         if self.warm_process is not None:
             self.warm_process.ready(job.kernel_groups())
-            return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, self.warm_process)
+            return ForkedWorkers(job.pickled(), config, log_path, count_caller, self.warm_process)
         while_loading = load_report if self.report else None
-        return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, while_loading=while_loading)
+        return ForkedWorkers(job.pickled(), config, log_path, count_caller, while_loading=while_loading)
 
 
 class InProcessExecutor(BaseExecutor):

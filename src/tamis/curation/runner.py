@@ -119,6 +119,7 @@ class CurationRun:
             identity_file = os.path.join(self.work_path, "identity.json")
             self._check_identity(files.read_json(identity_file) if record is None else record.identity, identity)
             if record is not None:
+                self.output.check_input(self.input.files(self.work_path, self.settings.scratch))
                 tidy_output(self.output.home, record.output_files)
                 self.remove_work()
                 deduplications = cast("dict[str, Summary]", record.deduplications)

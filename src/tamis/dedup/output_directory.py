@@ -10,14 +10,21 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tamis import files
 from tamis.engine.run import disk
+from tamis.engine.run.input_identity import identify_inputs
 from tamis.engine.run.output.directory import RunDir, make_output, own_run_dir
 from tamis.engine.run_record import FILE as RUN_RECORD
 from tamis.errors import BudgetError, RunConflict, StoreError, UsageError
 from tamis.stores.run_locations import local_output_dir, run_dir_of
+
+if TYPE_CHECKING:
+    from tamis.engine.schema import InputIdentity
+    from tamis.formats.input_files.listing import FileList
+
+_MAX_NAMED = 3
 
 
 class OutputContents(Protocol):
@@ -104,6 +111,22 @@ class OutputDirectory:
     def read_record(self) -> Any:
         """Return what was recorded when everything was done; None if it is not done."""
         return files.read_json(self.record_path)
+
+    def check_input(self, files: FileList, inputs: InputIdentity | None = None) -> None:
+        """Raise RunConflict if what is done was done with other input files than these.
+
+        `inputs`: those that were read, where the last pass read something else.
+        """
+        if inputs is None:
+            plan = self.run.read_plan()
+            inputs = None if plan is None else plan.inputs
+        changes = [] if inputs is None else inputs.changes(identify_inputs(files))
+        if changes:
+            more = f" (and {len(changes) - _MAX_NAMED} more)" if len(changes) > _MAX_NAMED else ""
+            raise RunConflict(
+                f"{self.path} already has the result of other input: {'; '.join(changes[:_MAX_NAMED])}{more}. Give "
+                "another output, or start over with fresh (--fresh)"
+            )
 
     def keep_end(self) -> None:
         """Send what describes the whole run to the bucket, if the output is in one."""

@@ -25,7 +25,7 @@ from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import SETTINGS, Scope
 from tamis.engine.run_record import RunRecorder
 from tamis.engine.schema import LeakReport, read_plan
-from tamis.errors import Incomplete, TamisError, UsageError
+from tamis.errors import UsageError, error_of_run
 from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
@@ -302,8 +302,6 @@ def execute_pass(
         local.warm_process = warm_process
     with executor.watched_by(lambda state: progress({**state, "pass_label": label}), watch, is_part=True):
         result = pipeline.execute(executor, **settings)
-    if result.exit_code == Incomplete.exit_code:
-        raise Incomplete(f"{label}: {result.message}")
     if result.exit_code:
-        raise TamisError(f"{label}: {result.message}")
+        raise error_of_run(result.exit_code, f"{label}: {result.message}")
     return result

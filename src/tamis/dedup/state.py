@@ -184,7 +184,8 @@ class RecordedIds(NamedTuple):
 class DedupRecord(NamedTuple):
     """The record that a deduplication is done.
 
-    `inputs`: where it only found duplicates, for writing their ids later.
+    `inputs`: where the plan in the output does not have them: for writing ids of duplicates later, and to notice a
+    change.
     """
 
     identity: dict[str, Any]

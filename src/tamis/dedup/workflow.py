@@ -169,6 +169,8 @@ class Workflow:
     def _already(self, record: DedupRecord) -> DedupResult:
         """Return the result of a call that has nothing left to do but what an interrupt left at the end."""
         self._check_identity(record.identity)
+        if self._host is None:  # the passes of a curation check its input
+            self.output.check_input(self.files(), record.inputs)
         self._write_ids(record)
         self._remove_finished_work()
         result = DedupResult("already", self.output.path, self.duplicates, cast("Summary", record.summary))
@@ -409,7 +411,9 @@ class Workflow:
     # -- the end ------------------------------------------------------------------------------------------------------
     def _finish(self, summary: Summary, removed: RunResult | None) -> None:
         """Record that everything is done, and remove the files between passes."""
-        inputs = self.input.guard.reference() if removed is None else None
+        inputs, plan = self.input.guard.reference(), None if removed is None else self.output.run.read_plan()
+        if inputs is not None and plan is not None and not inputs.changes(plan.inputs):
+            inputs = None  # the plan has them
         record = DedupRecord(self._identity(), dict(summary), inputs)
         self._write_record(record, "duplicates", *(() if removed is not None else ("quarantine",)))
         self._write_ids(record)

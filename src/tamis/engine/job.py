@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pickle import PicklingError
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -123,6 +124,23 @@ class Job:
         for label, stage in zip(self.labels, self.stages, strict=True):
             rules += [recorded_rule(label, r) for r in stage.rules()] or [RecordedRule(label)]
         return [*rules, RecordedRule("declared schema")] if self.writer is not None and self.writer.schema else rules
+
+    def pickled(self) -> bytes:
+        """Return the job for other processes; raise PipelineError if a stage of it cannot be sent there."""
+        import cloudpickle
+
+        try:
+            return bytes(cloudpickle.dumps(self))
+        except (TypeError, AttributeError, PicklingError) as exc:
+            for stage in self.stages:
+                try:
+                    cloudpickle.dumps(stage)
+                except (TypeError, AttributeError, PicklingError) as cause:
+                    raise PipelineError(
+                        f"stage {stage.name!r} holds or uses something that cannot be sent to worker processes "
+                        f"({cause}): create locks, connections, open files and the like in setup(), or in the function"
+                    ) from exc
+            raise
 
     def keys(self) -> list[str]:
         """Return the fields that stages request by name, found while records are scanned."""

@@ -50,7 +50,11 @@ class Pipeline:
                 f"{self.name}: add_stage takes a stage object; write {stage.__name__}(...) instead of {stage.__name__}"
             )
         if not isinstance(stage, ProcessingStage):
-            raise TypeError(f"{self.name}: add_stage takes a ProcessingStage, got {type(stage).__name__}")
+            kind = stage.__name__ if isinstance(stage, type) else type(stage).__name__
+            raise TypeError(
+                f"{self.name}: add_stage takes a ProcessingStage, got {kind}; a filter goes into ScoreFilter(...), a "
+                "modifier into Modify(...), and @processing_stage makes a stage of a function"
+            )
         self.stages.append(stage)
         return self
 

@@ -483,8 +483,13 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def filter(self, mask: Array) -> DocumentBatch:
-        """Return the documents where `mask` is true."""
+        """Return the documents where `mask`, one value for each document, is true."""
         mask = np.asarray(mask, dtype=bool)
+        if mask.shape != (self.num_items,):
+            raise ValueError(
+                f"filter: expected one true or false for each of the {self.num_items} documents, got an array of shape "
+                f"{mask.shape}"
+            )
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def _source(self) -> SourceFrame:

@@ -54,10 +54,8 @@ class RemoteJob:
 
     @classmethod
     def of(cls, job: Job) -> RemoteJob:
-        import cloudpickle
-
         gpus = {stage.name: gpus_needed(stage) for stage in job.stages}
-        return cls(cloudpickle.dumps(job), job.kernel_groups(), gpus)
+        return cls(job.pickled(), job.kernel_groups(), gpus)
 
 
 @dataclass

@@ -275,7 +275,8 @@ def _settle_results(
         n_failed = sum(isinstance(result, FailedTask) for result in results)
         book.count({GIVEN_UP: n_failed} if n_failed else {})
         results = [result for result in results if not isinstance(result, (NoneTask, FailedTask))]
-    for result in results or ():
+    results = _apart(results or ())
+    for result in results:
         if not isinstance(result, Task):
             raise StageFailure(
                 label,
@@ -287,7 +288,19 @@ def _settle_results(
                 _take_in(result, parents)
             except Exception as exc:  # a table or frame that cannot be documents
                 raise StageFailure(label, exc) from exc
-    return list(results or ())
+    return results
+
+
+def _apart(results: Sequence[Task[Any]]) -> list[Task[Any]]:
+    """Return the results with a copy of each batch that comes a second time: each has an identity of its own."""
+    apart: list[Task[Any]] = []
+    seen: set[int] = set()
+    for result in results:
+        if isinstance(result, DocumentBatch) and id(result) in seen:
+            result = result.copy()
+        seen.add(id(result))
+        apart.append(result)
+    return apart
 
 
 def _note_survivors(
