@@ -219,6 +219,8 @@ class PassRunner:
             )
             if session.recorder is not None:
                 session.recorder.note_books(result.ledger, result.peak_bytes)
+                if result.work is not None:
+                    session.recorder.note_work(result.work)
         self.leaks += result.leaks
         return result
 

@@ -250,6 +250,7 @@ class Done(AboutUnit, Cost):
     stages: list[StageUse] = field(default_factory=list)
     retained: RetainedMemory | None = None
     first_bad: str = ""  # the first record that was quarantined: location and reason
+    reading_s: float = 0.0  # of the seconds, until its documents were read
 
     def facts(self) -> dict[str, Any]:
         """Return what the event log records of the unit."""

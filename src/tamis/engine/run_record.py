@@ -40,6 +40,7 @@ STALE_S = 10.0  # a heartbeat every second; after this long without one no proce
 MAX_PASSES = 1000
 MAX_MOMENTS = 60  # of the memory of one pass
 _MAX_SESSIONS = 10_000
+_MAX_STAGES = 1000
 _HEARTBEAT_S = 1.0
 _MIN_SHARE = 0.02  # of the work, before a pace is known
 
@@ -65,6 +66,58 @@ class MemoryMoment:
     peak_bytes: int
 
 
+class StageTime(NamedTuple):
+    """Time that the workers of a pass were in one stage, in which `cpu_s` they computed."""
+
+    stage: str = ""
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    documents: int = 0
+
+
+@dataclass
+class PassWork:
+    """Where the time of the workers of one pass went, and what happened to them.
+
+    `seconds`: from the first to the last look at them; `unit_s`: in which they had a partition, all workers added up,
+    of which `reading_s` until it was read; `cpu_s`: of all processes. `n_looks`: of the monitor, `n_pressed` of them
+    while memory was so short that input waited. `gpu_busy`: share of the time, None without a GPU.
+    """
+
+    workers: int = 0
+    seconds: float = 0.0
+    unit_s: float = 0.0
+    reading_s: float = 0.0
+    cpu_s: float = 0.0
+    stages: list[StageTime] = field(default_factory=list)
+    n_looks: int = 0
+    n_pressed: int = 0
+    n_units: int = 0
+    n_failed: int = 0  # attempts
+    n_short_of_memory: int = 0  # of these
+    n_recycled: int = 0  # workers that were replaced
+    gpu_busy: float | None = None
+
+    def after(self, earlier: PassWork) -> PassWork:
+        """Return the work of all sessions. The stages are those of the books, which have all of it."""
+        sums = {name: getattr(self, name) + getattr(earlier, name) for name in _ADDED}
+        return replace(self, **sums)
+
+
+_ADDED = (
+    "seconds",
+    "unit_s",
+    "reading_s",
+    "cpu_s",
+    "n_looks",
+    "n_pressed",
+    "n_units",
+    "n_failed",
+    "n_short_of_memory",
+    "n_recycled",
+)
+
+
 @dataclass
 class PassRecord:
     """One pass over documents, or one decision between passes.
@@ -86,6 +139,7 @@ class PassRecord:
     written_bytes: int = 0
     documents: int = 0
     memory: list[MemoryMoment] = field(default_factory=list)
+    work: PassWork | None = None  # of its workers, once it has ended; decisions have none
 
     @property
     def text(self) -> str:
@@ -257,12 +311,23 @@ def parse_run_record(data: Mapping[str, Any], problems: list[str]) -> RunRecord 
     for p in record.passes:
         p.label, p.title = p.label[:200], p.title[:200]
         p.weight, p.share = min(max(p.weight, 0.0), 1e6), min(max(p.share, 0.0), 1.0)
+        if p.work is not None:
+            _bound(p.work)
         p.memory = [m for m in p.memory[:MAX_MOMENTS] if 0 <= m.at_s < 1e12 and 0 <= m.peak_bytes < 1 << 62]
     for part in (*record.passes, *record.sessions):
         for name, value in vars(part).items():
             if name in ("seconds", "peak_bytes", "read_bytes", "written_bytes", "documents"):
                 setattr(part, name, min(max(value, 0), 1 << 62))
     return record
+
+
+def _bound(work: PassWork) -> None:
+    """Bring the figures of a hostile file into their ranges."""
+    for name in ("workers", *_ADDED):
+        setattr(work, name, min(max(getattr(work, name), 0), 1 << 62))
+    work.stages = [s._replace(stage=s.stage[:200]) for s in work.stages[:_MAX_STAGES] if min(s.seconds, s.cpu_s) >= 0]
+    if work.gpu_busy is not None:
+        work.gpu_busy = min(max(work.gpu_busy, 0.0), 1.0)
 
 
 def load_run_record(run_dir: str | os.PathLike[str]) -> RunRecord | None:
@@ -398,6 +463,14 @@ class RunRecorder:
                 mine.read_bytes, mine.written_bytes = ledger.read_bytes, ledger.written_bytes
                 mine.documents = ledger.records.n
                 mine.peak_bytes = max(mine.peak_bytes, peak_bytes)
+
+    def note_work(self, work: PassWork) -> None:
+        """Record where the time of the workers of the current pass went, or of the last one that ended."""
+        with self._lock:
+            ended = (p for p in reversed(self.record.passes) if p.status is PassStatus.FINISHED)
+            mine = self.record.current or next(ended, None)
+            if mine is not None:
+                mine.work = work if mine.work is None else work.after(mine.work)
 
     def advance(self, state: ProgressState) -> None:
         """Take over the progress of the current pass, as it is shown (run/observation.py, dedup/task_process.py)."""

@@ -1,15 +1,17 @@
 """Diagnose what held a run back: time of its workers, and causes with the number that proves each and a remedy.
 
-Pure: from what was read of a run (snapshot.py). Figures are those of the newest pass, whose series the run directory
-has. A cause is named only where its number exceeds a limit that is given with it.
+Pure: from what was read of a run (snapshot.py). Figures are those of all passes that have ended (`PassWork` of the
+record), while none has, those of the newest one by its series. A cause is named only where its number exceeds a limit
+that is given with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tamis.observe.points import LEVELS, Total
+from tamis.engine.run_record import PassRecord, PassWork, StageTime
+from tamis.observe.points import LEVELS
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 
@@ -33,38 +35,100 @@ class Bottleneck(NamedTuple):
 
 
 class TimeShares(NamedTuple):
-    """Time of all workers by activity, in seconds. None: not recorded."""
+    """Time of all workers by activity, in seconds."""
 
+    reading_s: float
     computing_s: float
     waiting_s: float  # within stages, for files, devices or other processes
-    between_s: float  # between units: starting, reading, writing, idle
+    writing_s: float  # and keeping the books
+    idle_s: float  # without a partition: starting, or nothing to do
 
     @property
     def all_s(self) -> float:
-        return self.computing_s + self.waiting_s + self.between_s
+        return sum(self)
+
+
+class PassTimes(NamedTuple):
+    """One pass or decision of a run. `work`: of its workers; decisions have none."""
+
+    title: str
+    seconds: float
+    work: PassWork | None
+
+
+def passes_of(run: Snapshot) -> list[PassTimes]:
+    """Return the passes of a run of which is known where their time went, and its decisions."""
+    passes = run.record.passes if run.record is not None else []
+    if any(p.work is not None for p in passes):
+        return [PassTimes(p.text, p.seconds, p.work) for p in passes if p.work is not None or _is_decision(p)]
+    newest = _newest(run)
+    return [] if newest is None else [PassTimes(run.name, newest.seconds, newest)]
+
+
+def _is_decision(one: PassRecord) -> bool:
+    return not one.documents and one.seconds > 0
+
+
+def _newest(run: Snapshot) -> PassWork | None:
+    """Return what the series of the newest pass know; None where they are too few."""
+    totals = run.totals
+    if len(totals) < 2 or totals[-1].at <= totals[0].at:
+        return None
+    known = [t.cpu_s for t in totals if t.cpu_s > 0]
+    counters = run.manifest.counters if run.manifest is not None else {}
+    busy = [p.busy for p in run.gpus if p.busy is not None]
+    stages = [StageTime(p.stage, p.seconds, p.cpu_s, p.n_in) for p in run.stages]
+    return PassWork(
+        workers=max(run.about.workers, 1),
+        seconds=totals[-1].at - totals[0].at,
+        unit_s=sum(stage.seconds for stage in stages),
+        cpu_s=known[-1] - known[0] if known else 0.0,
+        stages=stages,
+        n_looks=len(totals),
+        n_pressed=sum(t.level >= _PAUSED_FROM for t in totals),
+        n_units=counters.get("committed", 0),
+        n_failed=counters.get("retries", 0) + counters.get("crashes", 0),
+        n_short_of_memory=counters.get("memory_failures", 0),
+        n_recycled=counters.get("recycled", 0),
+        gpu_busy=sum(busy) / len(busy) if busy else None,
+    )
+
+
+def shares_of(work: PassWork, seconds: float) -> TimeShares:
+    """Return where the time of the workers of one pass went, which took so long with starting them."""
+    computing_s = sum(min(stage.cpu_s, stage.seconds) for stage in work.stages)
+    stage_s = sum(stage.seconds for stage in work.stages)
+    writing_s = max(work.unit_s - work.reading_s - stage_s, 0.0)
+    idle_s = max(max(seconds, work.seconds) * work.workers - max(work.unit_s, stage_s), 0.0)
+    return TimeShares(work.reading_s, computing_s, max(stage_s - computing_s, 0.0), writing_s, idle_s)
 
 
 def time_shares(run: Snapshot) -> TimeShares | None:
-    """Return where the time of the workers went."""
-    wall_s, n_workers = _wall_s(run), _n_workers(run)
-    if not wall_s or not run.stages:
-        return None
-    cpu_s = sum(min(p.cpu_s, p.seconds) for p in run.stages)
-    stage_s = sum(p.seconds for p in run.stages)
-    return TimeShares(cpu_s, max(stage_s - cpu_s, 0.0), max(wall_s * n_workers - stage_s, 0.0))
+    """Return where the time of the workers of all passes went; None: not recorded."""
+    shares = [shares_of(p.work, p.seconds) for p in passes_of(run) if p.work is not None and p.work.stages]
+    return TimeShares(*map(sum, zip(*shares, strict=True))) if shares else None
 
 
 def findings(run: Snapshot) -> list[Bottleneck]:
     """Return what held a run back, the most important first."""
-    if _wall_s(run) < _MIN_S:
+    passes = passes_of(run)
+    works = [p.work for p in passes if p.work is not None]
+    if sum(p.seconds for p in passes) < _MIN_S:
         return []
-    bottlenecks = [*_of_gpus(run), *_of_memory(run), *_of_failures(run), *_of_stages(run), *_of_processors(run)]
-    return sorted(bottlenecks, key=lambda f: -f.weight)
+    bottlenecks = [
+        *_of_gpus(works),
+        *_of_memory(run, works),
+        *_of_failures(works),
+        *_of_stages(passes),
+        *_of_decisions(passes),
+    ]
+    return sorted([*bottlenecks, *_of_processors(works)], key=lambda f: -f.weight)
 
 
-def _of_gpus(run: Snapshot) -> Iterator[Bottleneck]:
-    shares = [p.busy for p in run.gpus if p.busy is not None]
-    if shares and (mean := sum(shares) / len(shares)) < _LOW_GPU:
+def _of_gpus(works: Sequence[PassWork]) -> Iterator[Bottleneck]:
+    used = [(w.gpu_busy, w.seconds) for w in works if w.gpu_busy is not None]
+    seconds = sum(s for _, s in used)
+    if seconds and (mean := sum(busy * s for busy, s in used) / seconds) < _LOW_GPU:
         yield Bottleneck(
             "GPUs waited for work",
             f"they were busy {mean:.0%} of the time",
@@ -73,10 +137,11 @@ def _of_gpus(run: Snapshot) -> Iterator[Bottleneck]:
         )
 
 
-def _of_memory(run: Snapshot) -> Iterator[Bottleneck]:
-    paused = [t for t in run.totals if t.level >= _PAUSED_FROM]
-    share = len(paused) / len(run.totals) if run.totals else 0.0
-    used = run.peak_bytes / run.budget_bytes if run.budget_bytes else 0.0
+def _of_memory(run: Snapshot, works: Sequence[PassWork]) -> Iterator[Bottleneck]:
+    n_looks = sum(w.n_looks for w in works)
+    share = sum(w.n_pressed for w in works) / n_looks if n_looks else 0.0
+    peak_bytes = max(run.peak_bytes, run.record.peak_bytes if run.record is not None else 0)
+    used = peak_bytes / run.budget_bytes if run.budget_bytes else 0.0
     if share > _PRESSED:
         yield Bottleneck(
             "memory was short",
@@ -94,12 +159,11 @@ def _of_memory(run: Snapshot) -> Iterator[Bottleneck]:
         )
 
 
-def _of_failures(run: Snapshot) -> Iterator[Bottleneck]:
-    counters = run.manifest.counters if run.manifest is not None else {}
-    n_units = max(counters.get("committed", 0), 1)
-    n_failed = sum(counters.get(name, 0) for name in ("retries", "crashes"))
+def _of_failures(works: Sequence[PassWork]) -> Iterator[Bottleneck]:
+    n_units = max(sum(w.n_units for w in works), 1)
+    n_failed, n_recycled = sum(w.n_failed for w in works), sum(w.n_recycled for w in works)
     if n_failed / n_units > _RETRIED:
-        n_memory = counters.get("memory_failures", 0)
+        n_memory = sum(w.n_short_of_memory for w in works)
         why = f", {n_memory:,} of them for want of memory" if n_memory else ""
         yield Bottleneck(
             "partitions were done more than once",
@@ -109,36 +173,58 @@ def _of_failures(run: Snapshot) -> Iterator[Bottleneck]:
             else "see the events below and worker.log for what failed",
             min(n_failed / n_units, 1.0) * 0.5,
         )
-    if (n := counters.get("recycled", 0)) / n_units > _RECYCLED:
+    if n_recycled / n_units > _RECYCLED:
         yield Bottleneck(
             "workers were replaced",
-            f"{n:,} times for {n_units:,} partitions, because they kept memory",
+            f"{n_recycled:,} times for {n_units:,} partitions, because they kept memory",
             "the stage that keeps it is named in the events below; a model that must stay needs more --memory",
-            min(n / n_units, 1.0) * 0.3,
+            min(n_recycled / n_units, 1.0) * 0.3,
         )
 
 
-def _of_stages(run: Snapshot) -> Iterator[Bottleneck]:
-    all_s = sum(p.seconds for p in run.stages)
-    slowest = max(run.stages, key=lambda p: p.seconds, default=None)
-    shares = time_shares(run)
-    if slowest is None or shares is None or not all_s or len(run.stages) < 2:
+def _of_stages(passes: Sequence[PassTimes]) -> Iterator[Bottleneck]:
+    """Name a stage that took most of the time of all stages, of whichever pass."""
+    times = [(stage, p.title) for p in passes if p.work is not None for stage in p.work.stages]
+    stage_s = sum(stage.seconds for stage, _ in times)
+    all_s = sum(sum(shares_of(p.work, p.seconds)) for p in passes if p.work is not None)
+    if len(times) < 2 or not stage_s:
         return
-    share = slowest.seconds / all_s
-    if share > _DOMINANT and all_s > shares.all_s / 2:
+    slowest, title = max(times, key=lambda t: t[0].seconds)
+    share = slowest.seconds / stage_s
+    if share > _DOMINANT and stage_s > all_s / 2:
+        where = f" of the pass {title}" if len({title for _, title in times}) > 1 else ""
         yield Bottleneck(
             f"stage {slowest.stage} decided the speed",
-            f"it took {share:.0%} of the time of all stages, {slowest.seconds:,.1f} s for {slowest.n_in:,} documents",
+            f"it took {share:.0%} of the time of all stages, {slowest.seconds:,.1f} s for {slowest.documents:,} "
+            f"documents{where}",
             "put rules that drop many documents for little time before it, or run it on a GPU if it can",
-            share * all_s / shares.all_s,
+            share * stage_s / all_s,
         )
 
 
-def _of_processors(run: Snapshot) -> Iterator[Bottleneck]:
-    used, n = _cpu_share(run.totals), _n_workers(run)
-    if used is None:
+def _of_decisions(passes: Sequence[PassTimes]) -> Iterator[Bottleneck]:
+    """Name the decisions between passes, in which one process works, if they took most of the time."""
+    all_s = sum(p.seconds for p in passes)
+    decisions = [p for p in passes if p.work is None]
+    share = sum(p.seconds for p in decisions) / all_s if all_s else 0.0
+    if share > _DOMINANT:
+        longest = max(decisions, key=lambda p: p.seconds)
+        yield Bottleneck(
+            "decisions between passes, for which workers wait",
+            f"{share:.0%} of the time, the longest {longest.seconds:,.1f} s ({longest.title})",
+            "more --memory, so that less is sorted on disk, and --scratch on a local disk; for fuzzy deduplication "
+            "fewer bands",
+            share,
+        )
+
+
+def _of_processors(works: Sequence[PassWork]) -> Iterator[Bottleneck]:
+    known = [w for w in works if w.cpu_s > 0]
+    available_s = sum(w.seconds * w.workers for w in known)
+    if not available_s:
         return
-    share = used / n
+    share = sum(w.cpu_s for w in known) / available_s
+    n = max(w.workers for w in known)
     if share > _HIGH_CPU:
         yield Bottleneck(
             "processors",
@@ -146,7 +232,7 @@ def _of_processors(run: Snapshot) -> Iterator[Bottleneck]:
             "more --workers if there are cores left, a machine with more cores, or several machines (--shard)",
             0.2,
         )
-    elif share < _LOW_CPU and not any(t.level >= _PAUSED_FROM for t in run.totals) and not run.gpus:
+    elif share < _LOW_CPU and not any(w.n_pressed or w.gpu_busy is not None for w in works):
         yield Bottleneck(
             "workers waited for input, output or each other",
             f"{n} workers computed {share:.0%} of the time",
@@ -154,19 +240,3 @@ def _of_processors(run: Snapshot) -> Iterator[Bottleneck]:
             "of few or very small files there is not enough for all workers",
             1 - share,
         )
-
-
-def _cpu_share(totals: list[Total]) -> float | None:
-    """Return the processors that the run used on average, by its processes' own clocks."""
-    known = [t for t in totals if t.cpu_s > 0]
-    if len(known) < 2 or known[-1].at <= known[0].at:
-        return None
-    return (known[-1].cpu_s - known[0].cpu_s) / (known[-1].at - known[0].at)
-
-
-def _wall_s(run: Snapshot) -> float:
-    return run.totals[-1].at - run.totals[0].at if len(run.totals) > 1 else 0.0
-
-
-def _n_workers(run: Snapshot) -> int:
-    return max(run.about.workers, 1)

@@ -57,11 +57,16 @@ class GpuUse:
             n = sum(int(b.metrics.get(name, 0)) for ledger in (self._past, s.queue.ledger) for b in ledger.stages)
             self._counts[name] = max(n, self._counts[name])
 
+    @property
+    def busy_shares(self) -> dict[int, float]:
+        """The mean busy share of each device so far."""
+        return {gpu: total / n for gpu, (total, n) in sorted(self._busy.items())}
+
     def changed(self) -> GpuUseFigures | None:
         """Return the busy share of each device and the counts if they differ from the last report, else None."""
         if not self._busy and not any(self._counts.values()):
             return None
-        busy = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
+        busy = {str(gpu): round(share, 4) for gpu, share in self.busy_shares.items()}
         figures = GpuUseFigures(busy, self._counts[OUT_OF_DEVICE_MEMORY], self._counts[CUT_TO_FIT])
         if figures == self._reported:
             return None

@@ -10,7 +10,7 @@ import functools
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -22,6 +22,7 @@ from tamis.engine.monitor.partition_map import Cells, expected_partitions
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCost, StageCosts
 from tamis.engine.progress import GpuFacts, ProgressState, RunSample
+from tamis.engine.run_record import PassWork, StageTime
 from tamis.engine.schema import EventKind, RunFacts
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
@@ -30,6 +31,7 @@ from tamis.engine.units import Mode, PieceKind, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuSample, GpuSource, find_gpus
 from tamis.memory.machine import MachineReader, folder_bytes, free_bytes
+from tamis.memory.pressure import PressureLevel
 from tamis.memory.sampler import Mark
 
 SAMPLE_S = 1.0
@@ -109,6 +111,8 @@ class Monitor:
         self._rules: dict[tuple[str, str], list[int]] = {}  # documents and bytes that each dropped, as written
         self._dropped: deque[tuple[str, str, str, int, str]] = deque(maxlen=_MAX_DROPPED)  # since the last sample
         self._has_output = False
+        self._work = PassWork(workers=run.facts.workers)
+        self._looks_from: tuple[float, float] | None = None  # time and processors' seconds at the first look
         stages, duplicate_stages = list(run.labels), list(run.duplicate_labels)
         self._facts = replace(run.facts, began_at=time.time(), stages=stages, duplicate_stages=duplicate_stages)
         db.about(self._facts)
@@ -134,6 +138,8 @@ class Monitor:
     def done(self, report: Done, paths: Sequence[str] = ()) -> None:
         """Count a finished unit. `paths`: of the input files by number, to name dropped documents."""
         self._costs.add(report)
+        self._work.unit_s += report.seconds
+        self._work.reading_s += report.reading_s
         for book in report.ledger.stages:
             for reason, tally in book.dropped.items():
                 for file, offset, document in tally.examples:
@@ -196,9 +202,32 @@ class Monitor:
                 self._dropped.clear()
             totals = self._totals(state, stages, s)
             self._db.sample(totals, used, at)
+        self._note_work(now, stages, state)
         if final:
             self._record(monitor_cpu_s=round(self.cpu_s, 3))
         return self._ask(totals, stages, used, s, now) if self._watch is not None and not final else []
+
+    def _note_work(self, now_s: float, stages: Sequence[StageCost], state: ProgressState) -> None:
+        work, cpu_s = self._work, self._tree.cpu_s
+        began_s, before_s = self._looks_from = self._looks_from or (now_s, cpu_s)
+        work.seconds, work.cpu_s = round(now_s - began_s, 3), round(cpu_s - before_s, 3)
+        work.stages = [StageTime(c.stage, round(c.seconds, 3), round(c.cpu_s, 3), c.n_in) for c in stages]
+        work.n_looks += 1
+        work.n_pressed += int(state.get("level", 0)) >= PressureLevel.ORANGE
+
+    def work(self, counters: Mapping[str, int]) -> PassWork:
+        """Return where the time of the workers went so far. `counters`: of the supervisors."""
+        shares = list(self._use.busy_shares.values())
+        return replace(
+            self._work,
+            unit_s=round(self._work.unit_s, 3),
+            reading_s=round(self._work.reading_s, 3),
+            n_units=counters.get("committed", 0),
+            n_failed=counters.get("retries", 0) + counters.get("crashes", 0),
+            n_short_of_memory=counters.get("memory_failures", 0),
+            n_recycled=counters.get("recycled", 0),
+            gpu_busy=round(sum(shares) / len(shares), 4) if shares else None,
+        )
 
     def _sample_processes(self, at: float, s: Supervisor, workers: Workers) -> dict[int, int]:
         """Write a row for each process; return the memory of the workers among them."""

@@ -220,8 +220,10 @@ class Observation:
             self._db.drops(manifest.ledger)
         self._db.histograms(manifest.histograms)
         self._db.flush()
+        result.work = self.monitor.work(result.counters)
         if self.recorder is None:
             return
+        self.recorder.note_work(result.work)
         result.record = self.recorder.finish(
             RunCounts.of_ledger(result.ledger, result.duplicate_labels),
             status=RunStatus.SAMPLED if result.status == ResultStatus.SAMPLED else RunStatus.FINISHED,

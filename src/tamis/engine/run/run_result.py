@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
-from tamis.engine.run_record import RunRecord
+from tamis.engine.run_record import PassWork, RunRecord
 from tamis.engine.schema import AlertCounts, CommitRecord, CommittedFile, LeakReport, ReplaceRecord
 from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry
@@ -40,6 +40,7 @@ class RunResult:
     skipped_files: list[SkippedEntry] = field(default_factory=list)  # files that were not read: reason, n, examples
     leaks: list[LeakReport] = field(default_factory=list)
     alerts: AlertCounts = field(default_factory=lambda: AlertCounts())
+    work: PassWork | None = None  # of the workers of this attempt
     record: RunRecord | None = None  # of the whole run, all sessions; None for one pass of a workflow
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
 

@@ -286,8 +286,9 @@ class UnitRunner:
             if unit.sampling_step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        keeper = self._record_keeper(unit)
+        keeper, began_s = self._record_keeper(unit), time.perf_counter()
         tasks, contents = self._load(unit, ledger, quarantine, send, keeper)
+        reading_s = round(time.perf_counter() - began_s, 6)
         samples = self._sample_collector(contents)
         notes = UnitNotes(rejections, self._uses, collector, aside, read, samples)
         tasks = self._as_read(tasks)
@@ -329,6 +330,7 @@ class UnitRunner:
             stages=notes.uses.rows,
             retained=retained,
             first_bad=first_bad,
+            reading_s=reading_s,
         )
 
     def _load(

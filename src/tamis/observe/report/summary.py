@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tamis.observe.bottleneck import findings, time_shares
+from tamis.observe.bottleneck import PassTimes, findings, passes_of, shares_of, time_shares
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import seconds_text, text
 from tamis.observe.charts.tables import bar, cards, table
@@ -20,6 +20,7 @@ from tamis.stores.run_locations import output_of_run_dir
 _FAR = 3.0  # a group is named if its kept share is so many times below that of all
 _MIN_GROUP = 20  # documents of the sample
 _MAX_NAMED = 3
+_MAX_STAGES = 30  # of all passes, those that took longest
 
 
 def head(facts: Facts, rules: Sequence[RuleFacts]) -> str:
@@ -124,21 +125,63 @@ def flow(facts: Facts, rules: Sequence[RuleFacts]) -> str:
     )
 
 
+def _details(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>{body}</details>"
+
+
+def _by_pass(passes: Sequence[PassTimes]) -> str:
+    """Return a row for each pass: where the time of its workers went, and what happened to them."""
+    rows = []
+    for one in passes:
+        row = [text(one.title, 80), seconds_text(round(one.seconds, 1))]
+        if one.work is None:  # a decision, in a process of its own
+            rows.append([*row, *["-"] * 8])
+            continue
+        shares = shares_of(one.work, one.seconds)
+        parts = [f"{s / shares.all_s:.0%}" if shares.all_s else "-" for s in shares]
+        busy = "-" if one.work.gpu_busy is None else f"{one.work.gpu_busy:.0%}"
+        rows.append([*row, *parts, f"{one.work.n_failed:,}", f"{one.work.n_recycled:,}", busy])
+    columns = ["pass", "time", "reading", "computing", "waiting", "writing", "idle", "failed", "replaced", "GPU"]
+    return table(columns, rows, tuple(range(1, len(columns))))
+
+
+def _by_stage(passes: Sequence[PassTimes]) -> str:
+    """Return the stages of all passes that took longest."""
+    times = [(stage, one.title) for one in passes if one.work is not None for stage in one.work.stages]
+    whole_s = sum(stage.seconds for stage, _ in times) or 1.0
+    rows = [
+        [
+            text(stage.stage, 80),
+            text(title, 80),
+            seconds_text(round(stage.seconds, 1)),
+            f"{stage.seconds / whole_s:.0%}",
+            f"{min(stage.cpu_s / stage.seconds, 1.0):.0%}" if stage.seconds else "-",
+            f"{stage.documents:,}",
+        ]
+        for stage, title in sorted(times, key=lambda t: -t[0].seconds)[:_MAX_STAGES]
+    ]
+    return table(["stage", "pass", "time", "of all", "computing", "documents"], rows, (2, 3, 4, 5))
+
+
 def held_back(facts: Facts) -> str:
     """Return where the time of the workers went, and causes with proof and remedy."""
     run = facts.run
-    shares = time_shares(run)
+    shares, passes = time_shares(run), passes_of(run)
     html = ""
     if shares is not None and shares.all_s:
+        activities = (
+            "reading",
+            "computing in stages",
+            "waiting in stages, for files or devices",
+            "writing and keeping the books",
+            "without a partition: starting, or nothing to do",
+        )
         rows = [
             [name, seconds_text(round(s, 1)), f"{s / shares.all_s:.0%}", bar(s / shares.all_s)]
-            for name, s in (
-                ("computing in stages", shares.computing_s),
-                ("waiting in stages, for files or devices", shares.waiting_s),
-                ("between stages: starting, reading, writing, idle", shares.between_s),
-            )
+            for name, s in zip(activities, shares, strict=True)
         ]
-        html += table(["time of all workers", "", "", ""], rows, (1, 2))
+        html += table([f"time of all workers{' in all passes' if len(passes) > 1 else ''}", "", "", ""], rows, (1, 2))
+        html += _details("By pass", _by_pass(passes)) + _details("By stage", _by_stage(passes))
     bottlenecks = findings(run)
     rows = [[text(f.cause), text(f.proof, 300), text(f.remedy, 300)] for f in bottlenecks]
     if rows:
