@@ -193,7 +193,8 @@ def byte_pairs(parts: StringBuffers) -> Iterator[Any]:
         )
         yield byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
     chars = byte_bpe.CharIds.make(
-        {ord(c): ord(c) for c in "abcehtx "} | {ord("漢"): 299}, [(97, 98), (120, 120), (97, 120)]
+        {ord(c): ord(c) for c in "abcehtx "} | {ord("漢"): 299},
+        [(b"a", b"b"), (b"x", b"x"), (b"a", b"xx"), (b"bt", b"h"), (b"th", b"ex")],
     )
     tables = byte_bpe.BpeTables.make(
         np.array([3, 0, 0, 0, 0, 0], np.int64),

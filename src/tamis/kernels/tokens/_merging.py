@@ -1,9 +1,10 @@
 """Byte-pair merging of one word: always the pair of lowest rank, of several the leftmost.
 
 Pairs are in an open-addressing table of uint64 pairs: [left id << 32 | right id, rank << 32 | merged id]; `NO_PAIR` as
-key is free. A word begins as symbols: its bytes, or its characters. Words of up to `SHORT` symbols are merged by
-comparing all pairs at once, in lanes of 32 bits. Longer ones use a heap of (rank, position) over a
-linked list: O(n log n). Memory: 44 bytes for each byte of the longest word, or of a window.
+key is free. Behind them is a filter with eight bits for each slot: most pairs are not there, and a bit that is not set
+says so without a look at the slots. A word begins as symbols: its bytes, or its characters. Words of up to `SHORT`
+symbols are merged by comparing all pairs at once, in lanes of 32 bits. Longer ones use a heap of (rank, position) over
+a linked list: O(n log n). Memory: 44 bytes for each byte of the longest word, or of a window.
 
 Words longer than a window are merged window by window, with the same tokens. Where merging a text leaves two tokens
 next to each other, merging them alone leaves them, too, since nothing was merged across. And if the last token of one
@@ -29,22 +30,45 @@ HEAP_PER_BYTE = 3
 NO_PAIR = np.uint64(0xFFFFFFFFFFFFFFFF)
 _32, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 _P1, _P2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_NONE, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+_NONE, _ONE, _TWO, _THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+_SIX, _SEVEN, _LOW_SIX = np.uint64(6), np.uint64(7), np.uint64(63)
 
 
 @helper
-def pair_slot(key, salt, mask):
-    """Return the slot at which the search for a pair begins."""
+def pair_hash(key, salt):
+    """Return the hash of a pair, for `pair_slot` and `filter_place`."""
     h = (key ^ salt) * _P1
-    h = (h ^ (h >> _32)) * _P2
+    return (h ^ (h >> _32)) * _P2
+
+
+@helper
+def pair_slot(h, mask):
+    """Return the slot at which the search for a pair begins, by its hash."""
     return (h >> np.uint64(29)) & mask
+
+
+@helper
+def filter_place(h, mask):
+    """Return which number of `pairs`, and which bit of that, is set if a pair of this hash is in the table."""
+    bit = (h >> np.uint64(40)) & ((mask << _THREE) | _SEVEN)
+    return np.int64(((mask + _ONE) << _ONE) + (bit >> _SIX)), bit & _LOW_SIX
+
+
+@helper
+def pair_mask(n):
+    """Return the mask of slots, from the size of a whole table of pairs."""
+    return (_ONE << np.uint64(highest_bit(np.uint64(n >> 1)))) - _ONE
 
 
 @helper
 def merged(left, right, pairs, mask, salt):
     """Return rank << 32 | id of what two tokens make, or NO_PAIR."""
     key = (np.uint64(left) << _32) | np.uint64(right)
-    i = pair_slot(key, salt, mask)
+    h = pair_hash(key, salt)
+    place, bit = filter_place(h, mask)
+    if (at(pairs, place) >> bit) & _ONE == _NONE:
+        return NO_PAIR
+    i = pair_slot(h, mask)
     while True:
         found = at(pairs, np.int64(i << _ONE))
         if found == key:

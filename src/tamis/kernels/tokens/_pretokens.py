@@ -3,7 +3,7 @@
 Four families of expressions (stages/text/tokens/patterns.py has their texts): GPT2, CL100K, O200K, and GPT2 with each
 digit apart. All of them look ahead only, so that a text can be continued at any word. Characters have flags, in a table
 of pages (`CharClasses`); `plain_end` decides most words of ASCII from masks of 64 bytes. Tokenizers of SentencePiece
-(PIECES) merge across a whole text: it is cut where no merge can reach across, by a table over the bytes on both sides.
+(PIECES) merge across a whole text: it is cut where no merge can reach across, by tables over the bytes on both sides.
 Memory: none. Time: O(bytes of the word), and of the white space after it.
 """
 # Compiled functions carry their types in the signatures of the kernels.
@@ -27,7 +27,10 @@ GPT2, CL100K, O200K, PIECES = 0, 1, 2, 3
 # punctuation; whether white space at the end of a text is a word; whether a digit ends what is looked at.
 FAMILY, N_DIGITS, CONTRACTION, SLASH, END_FIRST, DIGITS_APART = 0, 1, 2, 3, 4, 5
 N_NUMBERS = 6
-_NO_BITS = np.uint64(0)
+JOINED, CUT, JOINED_IN_PART = 0, 1, 2  # two bytes: some merge has just these, none has them, some has more
+_P1 = np.uint64(0x9E3779B97F4A7C15)
+_NO_BITS, _ONE, _THREE, _SEVEN = np.uint64(0), np.uint64(1), np.uint64(3), np.uint64(7)
+_EIGHT, _SIXTEEN, _TWENTY_FOUR = np.uint64(8), np.uint64(16), np.uint64(24)
 
 
 @helper
@@ -219,25 +222,53 @@ def _o200k_end(source, p, e, pages, flags, numbers):
 
 
 @helper
-def _piece_end(source, p, e, cuts):
+def is_cut(source, start, p, e, cuts, joints, joint_mask):
+    """Return whether no merge reaches across p, where a character begins that is behind the first byte of a word.
+
+    source[start:e) is what merges see: the word from its beginning, and what follows it. The two bytes on each side of
+    all merges are in `joints`, with zeros for what a merge of one byte has not.
+    """
+    a, b = np.uint64(at(source, p - 1)), np.uint64(at(source, p))
+    kind = at(cuts, np.int64((a << _EIGHT) | b))
+    if kind != JOINED_IN_PART:
+        return kind == CUT
+    middle = (a << _SIXTEEN) | (b << _EIGHT)
+    before = np.uint64(at(source, p - 2)) << _TWENTY_FOUR if p - 2 >= start else _NO_BITS
+    behind = np.uint64(at(source, p + 1)) if p + 1 < e else _NO_BITS
+    found = _has_joint(middle | behind, joints, joint_mask) | _has_joint(before | middle, joints, joint_mask)
+    return (found | _has_joint(before | middle | behind, joints, joint_mask)) == _NO_BITS
+
+
+@helper
+def joint_place(key, mask):
+    """Return which bit of the joints is set for a key of four bytes."""
+    return ((key * _P1) >> _TWENTY_FOUR) & mask
+
+
+@helper
+def _has_joint(key, joints, mask):
+    place = joint_place(key, mask)
+    return (np.uint64(at(joints, np.int64(place >> _THREE))) >> (place & _SEVEN)) & _ONE
+
+
+@helper
+def _piece_end(source, p, e, cuts, joints, joint_mask):
     """Return the first end of a character behind p, and at most e, that no merge reaches across."""
-    previous = np.int64(at(source, p))
+    start = p
     p += 1
     while p < e:
-        c = np.int64(at(source, p))
-        if c & 0xC0 != 0x80 and at(cuts, (previous << 8) | c) != 0:
+        if np.int64(at(source, p)) & 0xC0 != 0x80 and is_cut(source, start, p, e, cuts, joints, joint_mask):
             return p
-        previous = c
         p += 1
     return e
 
 
 @helper
-def word_end(source, p, e, pages, flags, cuts, numbers):
+def word_end(source, p, e, pages, flags, cuts, joints, joint_mask, numbers):
     """Return where the word that begins at p < e ends."""
     family = at(numbers, FAMILY)
     if family == PIECES:
-        return _piece_end(source, p, e, cuts)
+        return _piece_end(source, p, e, cuts, joints, joint_mask)
     if family == CL100K:
         return _cl100k_end(source, p, e, pages, flags, numbers)
     if family == O200K:
@@ -246,8 +277,8 @@ def word_end(source, p, e, pages, flags, cuts, numbers):
 
 
 @helper
-def plain_end(source, p, e, flags, cuts, numbers):
-    """Return where the word that begins at p < e ends if letters of ASCII alone tell, else -1.
+def plain_end(source, p, e, flags, numbers):
+    """Return where the word that begins at p < e ends if letters of ASCII alone tell, else -1. Not for PIECES.
 
     source[p:p + 64) must be readable.
     """
@@ -260,7 +291,7 @@ def plain_end(source, p, e, flags, cuts, numbers):
     lower = mask_ge(source, p, 97) & mask_lt(source, p, 123)
     offset = np.int64(0)
     if found & LETTER == 0:
-        if family == GPT2 or family == PIECES:  # noqa: SIM109
+        if family == GPT2:
             if c != 32:
                 return np.int64(-1)
         elif found & (NEWLINE | NUMBER) != 0 or (family == CL100K and c == 39):
@@ -285,9 +316,6 @@ def plain_end(source, p, e, flags, cuts, numbers):
     if p + n >= e:
         return e
     after = np.int64(at(source, p + n))
-    if family == PIECES:
-        previous = np.int64(at(source, p + n - 1))
-        return p + n if at(cuts, (previous << 8) | after) != 0 else np.int64(-1)
     if after >= 128 or (after == 39 and family == O200K):
         return np.int64(-1)
     return p + n

@@ -1,5 +1,6 @@
-"""Find where all words of 64 bytes of ASCII end, by masks of their classes: one bit for each byte, no loop over them.
+"""Find where all words of 64 bytes end: a mask with one bit for each byte.
 
+For ASCII by masks of its classes, with no loop over the bytes; for tokenizers of SentencePiece by a table, in any text.
 As `_pretokens.word_end` does word by word, for the expressions that know letters. A bit depends on the bytes before it
 and on one behind it; at the end of what is looked at, where white space may go on, nothing is said. What comes first in
 a window begins a word, so that a text is passed window by window, each from the last word that the one before began.
@@ -29,10 +30,12 @@ from tamis.kernels.tokens._pretokens import (
     NUMBER,
     O200K,
     OTHER,
+    PIECES,
     SLASH,
     SPACE,
     UPPER,
     contraction,
+    is_cut,
 )
 
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -114,11 +117,25 @@ def _attached_contractions(source, p, n, kind, quotes, starts):
 
 
 @helper
-def window_ends(source, p, e, numbers):
+def _piece_ends(source, p, e, cuts, joints, joint_mask):
+    """Return what `window_ends` does, for tokenizers of SentencePiece."""
+    found = _NONE
+    n = min(e - p, 64)
+    for k in range(1, n):
+        c = np.int64(at(source, p + k))
+        if c & 0xC0 != 0x80 and is_cut(source, p, p + k, e, cuts, joints, joint_mask):
+            found |= _ONE << np.uint64(k)
+    return found if n == 64 else found | (_ONE << np.uint64(n))
+
+
+@helper
+def window_ends(source, p, e, cuts, joints, joint_mask, numbers):
     """Return a mask of which words end in front of source[p + bit], for the first words from p < e on; 0: unknown.
 
     source[p:p + 64) must be readable.
     """
+    if at(numbers, FAMILY) == PIECES:
+        return _piece_ends(source, p, e, cuts, joints, joint_mask)
     whole = min(e - p, 64)
     high = mask_ge(source, p, 128)
     n = whole if high == _NONE else min(whole, lowest_bit(high))

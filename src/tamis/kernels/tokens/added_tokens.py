@@ -117,13 +117,14 @@ def _find(
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_IN, U8_IN, U8_OUT))
 def _have_flag(data, starts, ends, pages_in, flags_in, out):
-    """Put 1 for each text with a character of ours that has any flag."""
+    """Put 1 for each text with a character that has the flag 1, or two in a row with the flag 2."""
     source, pages, flags = pointer(data), pointer(pages_in), pointer(flags_in)
     size = np.int64(data.size)
     for row in range(starts.size):
         p = np.int64(at(starts, row))
         e = np.int64(at(ends, row))
         has = 0
+        behind = np.int64(-1)  # the last character with the flag 2
         while p < e and has == 0:
             if p + 64 <= size:
                 mask = mask_ge(source, p, 128)
@@ -134,8 +135,11 @@ def _have_flag(data, starts, ends, pages_in, flags_in, out):
                 if p >= e:
                     break
             code, after = decode(source, p, e)
-            if flags_of(pages, flags, code) != 0:
+            found = flags_of(pages, flags, code)
+            if found & 1 != 0 or (found & 2 != 0 and behind == p):
                 has = 1
+            if found & 2 != 0:
+                behind = after
             p = after
         put(out, row, has)
 
@@ -143,7 +147,7 @@ def _have_flag(data, starts, ends, pages_in, flags_in, out):
 def have_flag(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], classes: CharClasses
 ) -> NDArray[np.bool_]:
-    """Return for each text whether it has a character with any flag; characters of ASCII have none."""
+    """Return for each text whether a character has the flag 1, or two in a row the flag 2; those of ASCII have none."""
     out = np.empty(starts.size, np.uint8)
     _have_flag(data, starts, ends, classes.pages, classes.flags, out)
     return out.view(np.bool_)

@@ -4,12 +4,13 @@ Of bytes, as GPT-2 does, or of characters with bytes for those that are no token
 
 Two caches of a fixed size hold the ids of words. A word of up to 15 bytes with up to four ids is its own key: two
 uint64 [bytes, length in the last], then its ids; a set of two such slots is one cache line. A word of up to 56 bytes
-with up to 16 ids takes a slot of 128 bytes in the other. Nothing is mistaken for another word, and what is in a cache
+with up to 16 ids takes a slot of 128 bytes in the other. Cache lines of the words of a window are asked for before the
+first is looked up. Nothing is mistaken for another word, and what is in a cache
 changes how long a text takes, never its ids. Other words of up to 15 bytes may be a token (a table of slots like those
 of the cache); what is left is merged each time (_merging.py). Words of ASCII are found 64 bytes at a time
 (_windows.py).
 
-Memory: the caches (8 MiB), the tables of the vocabulary (per merge 32 to 64 bytes of slots of pairs, per token 64 to
+Memory: the caches (8 MiB), the tables of the vocabulary (per merge 34 to 68 bytes of slots of pairs, per token 64 to
 128 of slots of words), 44 bytes for each byte of the longest word (at most _WINDOW), and 4 per id. Time: O(bytes),
 O(n log n) of a long word.
 """
@@ -19,7 +20,7 @@ O(n log n) of a long word.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, load_u64, lowest_bit, pointer, put, store_u64
+from tamis.kernels.language.intrinsics import at, load_u64, lowest_bit, pointer, prefetch, put, store_u64
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U32_OUT, U64_IN, U64_OUT
 from tamis.kernels.tokens._merging import (
@@ -37,12 +38,24 @@ from tamis.kernels.tokens._merging import (
     SHORT,
     bytes_as_symbols,
     chars_as_symbols,
+    filter_place,
     merge_long,
     merge_short,
+    pair_hash,
+    pair_mask,
     pair_slot,
     settled,
 )
-from tamis.kernels.tokens._pretokens import FAMILY, PIECES, plain_end, word_end
+from tamis.kernels.tokens._pretokens import (
+    CUT,
+    FAMILY,
+    JOINED,
+    JOINED_IN_PART,
+    PIECES,
+    joint_place,
+    plain_end,
+    word_end,
+)
 from tamis.kernels.tokens._windows import is_ascii, window_ends
 from tamis.kernels.tokens.word_table import HEAD, WordTable, find_word
 
@@ -51,6 +64,7 @@ _KEY_BYTES, _KEY_IDS = 15, 4
 _SETS_BITS = 16
 _LONG_BYTES, _LONG_IDS, _LONG_BITS = 56, 16, 15
 _SLOT, _SET, _LONG_SLOT = 4, 8, 16  # uint64 of each
+_JOINT_BITS = 32  # of the table of joints for each of them
 _DONE, _NO_ROOM, _NO_SCRATCH, _NO_SEAM = 0, 1, 2, 3
 _WINDOW = 1 << 16  # bytes of a word that are merged at once
 _NO_WINDOW = 1 << 62
@@ -71,6 +85,21 @@ def _short_hash(low, high, salt):
 
 
 @helper
+def _ask_for_words(source, p, size, ends, masks, salt, cache):
+    """Ask for the cache lines of all words of a window, whose ends are given."""
+    start = p
+    while ends != _NO_BITS:
+        q = start + lowest_bit(ends)
+        ends &= ends - _ONE
+        n = q - p
+        if n <= _KEY_BYTES and p + 16 <= size:
+            low = load_u64(source, p) & at(masks, 2 * n)
+            high = (load_u64(source, p + 8) & at(masks, 2 * n + 1)) | (np.uint64(n) << _56)
+            prefetch(cache, np.int64(_short_hash(low, high, salt) >> np.uint64(64 - _SETS_BITS)) * _SET)
+        p = q
+
+
+@helper
 def _find_token(tokens, mask, low, high, h):
     """Return the id of the token that a word of up to 15 bytes is, or -1."""
     i = h & mask
@@ -87,7 +116,7 @@ def _find_token(tokens, mask, low, high, h):
 @kernel(
     types.int64(
         *(U8_IN, I64_IN, I64_IN, I32_IN, I64_IN, U8_IN, U8_IN),
-        *(I32_IN, I32_IN, U8_IN, I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
+        *(I32_IN, I32_IN, U8_IN, U8_IN, I32_IN, U64_IN, U64_IN, types.uint64, U64_IN),
         *(types.boolean, U64_IN, types.boolean, U64_IN, I32_IN, U8_IN),
         *(U64_OUT, U64_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT, U32_OUT),
         *(types.int64, U8_OUT, I64_OUT, I64_OUT),
@@ -95,7 +124,7 @@ def _find_token(tokens, mask, low, high, h):
 )
 def _encode(
     data, starts, ends, segment_ids, numbers_in, pages_in, flags_in,
-    char_pages_in, char_ids_in, cuts_in, byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
+    char_pages_in, char_ids_in, cuts_in, joints_in, byte_ids_in, byte_pairs_in, pairs_in, salt, masks_in,
     by_windows, tokens_in, whole_words, slots_in, pool_in, pool_bytes_in,
     cache_out, long_cache_out, ids_out, before_out, behind_out, values_out, heap_out, keys_out,
     window, out_bytes, n_ids_out, state,
@@ -103,6 +132,7 @@ def _encode(
     """Encode segments from state[_SEGMENT] on, from a position in it, or -1."""
     source, pages, flags, numbers = pointer(data), pointer(pages_in), pointer(flags_in), pointer(numbers_in)
     char_pages, char_ids, cuts = pointer(char_pages_in), pointer(char_ids_in), pointer(cuts_in)
+    joints, joint_mask = pointer(joints_in), np.uint64(8 * joints_in.size - 1)
     byte_ids, byte_pairs, pairs = pointer(byte_ids_in), pointer(byte_pairs_in), pointer(pairs_in)
     of_chars = at(numbers, FAMILY) == PIECES
     masks, slots, pool, pool_bytes = pointer(masks_in), pointer(slots_in), pointer(pool_in), pointer(pool_bytes_in)
@@ -113,7 +143,7 @@ def _encode(
     size = np.int64(data.size)
     room = np.int64(out_bytes.size // 4)
     scratch = np.int64(ids_out.size)
-    mask = np.uint64(pairs_in.size // 2 - 1)
+    mask = pair_mask(pairs_in.size)
     segment = np.int64(at(state, _SEGMENT))
     p = np.int64(at(state, _POSITION))
     n_out = np.int64(at(state, _N_OUT))
@@ -150,14 +180,15 @@ def _encode(
             if window_mask == _NO_BITS and q < 0 and p + 64 <= size:
                 if by_windows:
                     window_start = p
-                    window_mask = window_ends(source, p, e, numbers)
+                    window_mask = window_ends(source, p, e, cuts, joints, joint_mask, numbers)
+                    _ask_for_words(source, p, size, window_mask, masks, salt, cache)
                 else:
-                    q = plain_end(source, p, e, flags, cuts, numbers)
+                    q = plain_end(source, p, e, flags, numbers)
             if window_mask != _NO_BITS:
                 q = window_start + lowest_bit(window_mask)
                 window_mask &= window_mask - _ONE
             elif q < 0:
-                q = word_end(source, p, e, pages, flags, cuts, numbers)
+                q = word_end(source, p, e, pages, flags, cuts, joints, joint_mask, numbers)
             n = q - p
             short = n <= _KEY_BYTES and p + 16 <= size and word_end_ < 0
             low = high = h = _NO_BITS
@@ -177,9 +208,15 @@ def _encode(
                     n_out += np.int64(last >> _60)
                     p = q
                     continue
+            m = np.int64(0)
+            if short:
+                token = _find_token(tokens, token_mask, low, high, h)
+                if token >= 0:
+                    put(ids, 0, np.int32(token))
+                    m = np.int64(1)
             long_i = np.int64(-1)
             header = _NO_BITS
-            if n <= _LONG_BYTES and p + _LONG_BYTES <= size and word_end_ < 0:
+            if m == 0 and n <= _LONG_BYTES and p + _LONG_BYTES <= size and word_end_ < 0:
                 g = salt ^ np.uint64(n)
                 n_words = (n + 7) // 8
                 for k in range(n_words):
@@ -215,13 +252,7 @@ def _encode(
                         p = q
                         continue
             # A word that is not in a cache.
-            m = np.int64(0)
-            if short:
-                token = _find_token(tokens, token_mask, low, high, h)
-                if token >= 0:
-                    put(ids, 0, np.int32(token))
-                    m = np.int64(1)
-            elif whole_words and word_end_ < 0:
+            if whole_words and not short and word_end_ < 0:
                 record = find_word(source, size, p, n, salt, slots, slots_in.size, pool, pool_bytes)
                 if record >= 0:
                     put(ids, 0, at(pool, record + HEAD))
@@ -331,14 +362,27 @@ def _encode(
 @kernel(types.void(U64_IN, U64_IN, types.uint64, U64_OUT))
 def _fill_pairs(keys, values, salt, out):
     """Insert pairs into slots that have room for them; of equal keys the last value counts."""
-    mask = np.uint64(out.size // 2 - 1)
+    mask = pair_mask(out.size)
     for k in range(keys.size):
         key = at(keys, k)
-        i = pair_slot(key, salt, mask)
+        h = pair_hash(key, salt)
+        place, bit = filter_place(h, mask)
+        put(out, place, at(out, place) | (_ONE << bit))
+        i = pair_slot(h, mask)
         while at(out, np.int64(i << _ONE)) != NO_PAIR and at(out, np.int64(i << _ONE)) != key:
             i = (i + _ONE) & mask
         put(out, np.int64(i << _ONE), key)
         put(out, np.int64((i << _ONE) | _ONE), at(values, k))
+
+
+@kernel(types.void(U64_IN, U8_OUT))
+def _fill_joints(keys, out):
+    """Set the bits of all keys."""
+    mask = np.uint64(8 * out.size - 1)
+    for k in range(keys.size):
+        place = joint_place(at(keys, k), mask)
+        i = np.int64(place >> np.uint64(3))
+        put(out, i, at(out, i) | np.uint8(np.uint64(1) << (place & np.uint64(7))))
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, I32_IN, U64_IN, types.uint64, U64_OUT))
@@ -381,17 +425,18 @@ class CharClasses(NamedTuple):
 class CharIds(NamedTuple):
     """Ids of characters: ids[256 * pages[code >> 8] + (code & 255)], -1 for those that are no token.
 
-    cuts[a << 8 | b] is 1 where a text may be cut between the bytes a and b, the last and the first of two characters,
-    since no merge has such bytes on both sides.
+    cuts[a << 8 | b] says whether merges reach across the bytes a and b, the last and the first of two characters:
+    CUT, JOINED, or JOINED_IN_PART where that depends on one more byte on either side, as the bits of `joints` tell.
     """
 
     pages: NDArray[np.int32]
     ids: NDArray[np.int32]
     cuts: NDArray[np.uint8]
+    joints: NDArray[np.uint8]
 
     @classmethod
-    def make(cls, ids: Mapping[int, int], edges: Iterable[tuple[int, int]]) -> CharIds:
-        """Build from ids by code point, and the bytes on both sides of all merges."""
+    def make(cls, ids: Mapping[int, int], edges: Collection[tuple[bytes, bytes]]) -> CharIds:
+        """Build from ids by code point, and the last two and the first two bytes of the sides of all merges."""
         pages = np.zeros(0x1100, np.int32)
         numbers = {page: k for k, page in enumerate(sorted({code >> 8 for code in ids}), 1)}
         table = np.full((len(numbers) + 1) << 8, -1, np.int32)
@@ -399,10 +444,16 @@ class CharIds(NamedTuple):
             pages[page] = number
         for code, token in ids.items():
             table[(numbers[code >> 8] << 8) | (code & 255)] = token
-        cuts = np.ones(1 << 16, np.uint8)
+        cuts = np.full(1 << 16, CUT, np.uint8)
         for left, right in edges:
-            cuts[left << 8 | right] = 0
-        return cls(pages, table, cuts)
+            cuts[left[-1] << 8 | right[0]] = JOINED_IN_PART
+        for left, right in edges:
+            if len(left) == len(right) == 1:
+                cuts[left[0] << 8 | right[0]] = JOINED
+        joints = np.zeros(1 << max(3, (_JOINT_BITS * len(edges)).bit_length() - 3), np.uint8)
+        keys = [left.rjust(2, b"\0") + right.ljust(2, b"\0") for left, right in edges]
+        _fill_joints(np.frombuffer(b"".join(keys), ">u4").astype(np.uint64), joints)
+        return cls(pages, table, cuts, joints)
 
 
 @dataclass(frozen=True)
@@ -445,7 +496,9 @@ class BpeTables:
         if merges.size and (merges.min() < 0 or merges.max() >= MAX_ID or merges[:, 2].max() >= MAX_RANK):
             raise ValueError(f"BpeTables: ids must be from 0 to {MAX_ID - 1:,}, and ranks to {MAX_RANK - 1:,}")
         salt = np.uint64(int.from_bytes(os.urandom(8), "little"))
-        pairs = np.full(2 << max(4, (2 * len(merges)).bit_length()), NO_PAIR, np.uint64)
+        n_slots = 1 << max(4, (2 * len(merges)).bit_length())
+        pairs = np.full(2 * n_slots + n_slots // 8, NO_PAIR, np.uint64)
+        pairs[2 * n_slots :] = 0  # the filter
         keys, values = (left << _32) | right, (rank << _32) | new
         _fill_pairs(keys, values, salt, pairs)
         byte_pairs = np.full(1 << 16, NO_PAIR, np.uint64)
@@ -459,7 +512,7 @@ class BpeTables:
             words = WordTable(salt)
             long = {token: i for token, i in tokens.items() if len(token) > _KEY_BYTES}
             words.add(list(long), [[i] for i in long.values()])
-        by_windows = bool(numbers[FAMILY] != PIECES) and is_ascii(classes.flags)
+        by_windows = bool(numbers[FAMILY] == PIECES) or is_ascii(classes.flags)
         made = cls(
             *(numbers, classes, chars or CharIds.make({}, ()), byte_ids, byte_pairs, pairs, salt, by_windows),
             *(np.zeros(_SLOT, np.uint64), words),
@@ -531,7 +584,7 @@ class BpeEncoder:
             status = _encode(
                 *(data, segments.starts, segments.ends, segments.token_ids),
                 *(tables.numbers, tables.classes.pages, tables.classes.flags),
-                *(tables.chars.pages, tables.chars.ids, tables.chars.cuts),
+                *(tables.chars.pages, tables.chars.ids, tables.chars.cuts, tables.chars.joints),
                 *(tables.byte_ids, tables.byte_pairs, tables.pairs, tables.salt, _MASKS),
                 *(
                     tables.by_windows,

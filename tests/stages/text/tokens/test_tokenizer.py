@@ -106,6 +106,15 @@ def test_any_text(kind: str, texts: list[str]) -> None:
     assert lists(own, texts) == of_library(library, texts)
 
 
+@pytest.mark.parametrize("kind", ["qwen2", "qwen35"])
+def test_marks_in_and_out_of_their_order_are_normalized_as_the_library_does(kind: str) -> None:
+    library, own = both(kind)
+    marks = "\u0323\u0307\u0301\u0327\u05b7\u05bc\u064e\u0651\u093c\u094d\u0e38\u0e48\u302a\u3099"
+    texts = [f"x q{a}{b} y{a} {b}\u0915{a}z{b}\u304b{a}{b}" for a in marks for b in marks]
+    assert lists(own, texts) == of_library(library, texts)
+    assert any(unicodedata.normalize("NFC", text) != text for text in texts)
+
+
 # What decides where words of ASCII end, many times next to each other.
 MIXTURES = (
     "'sStTdDmMrRvVeElL a",

@@ -72,24 +72,27 @@ def with_marks(classes: CharClasses) -> CharClasses:
 
 @lru_cache(maxsize=1)
 def may_not_be_nfc() -> CharClasses:
-    """Return which code points may change, or change others, under NFC: such texts are normalized by the library.
+    """Return which code points may change, or change others, under NFC: texts with one are normalized by the library.
 
-    By the tables of the running Python; unassigned code points count: the version of the library does not matter.
+    Those have the flag 1. Marks that at most change places with another mark next to them have the flag 2. By the
+    tables of the running Python; unassigned code points count: the version of the library does not matter.
     """
     import unicodedata
 
     flags = np.zeros(_N_PAGES << 8, np.uint8)
     for code in range(0x80, 0x110000):
         char = chr(code)
-        if unicodedata.category(char) == "Cn" or unicodedata.combining(char):
+        if unicodedata.category(char) == "Cn":
             flags[code] = 1
             continue
+        if unicodedata.combining(char):
+            flags[code] |= 2
         parts = unicodedata.decomposition(char)
         if parts and parts[0] != "<":
             *_, last = parts.split()
-            flags[int(last, 16)] = 1
+            flags[int(last, 16)] |= 1
             if unicodedata.normalize("NFC", char) != char:
-                flags[code] = 1
+                flags[code] |= 1
     flags[0x1161:0x1176] = flags[0x11A8:0x11C3] = 1  # parts of Hangul syllables that follow others
     # There is room for 256 different pages: of the rarer planes a page counts as a whole, but for those of emoji.
     rare = flags.reshape(_N_PAGES, 256)[0x100:]

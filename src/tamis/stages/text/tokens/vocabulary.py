@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import json
 import os
 from dataclasses import dataclass, field
@@ -44,10 +45,10 @@ class NotUnderstood(Exception):
 class Vocabulary:
     """A BPE tokenizer, as its file describes it.
 
-    merges: (left, right, rank, merged) ids of the pairs. tokens: the bytes of every token, where words begin as bytes;
+    merges: (left, right, rank, merged) ids of the pairs. tokens: the bytes of every token, as texts have them;
     ignore_merges: a word that is a token is taken as it is. raw, normalized: added tokens that are searched before and
     after normalization. char_ids: of the characters that words begin as, by code point; None if these are bytes. edges:
-    the bytes on both sides of each merge, where words begin as characters.
+    up to two bytes on both sides of each merge, where words begin as characters.
     """
 
     pattern: Pattern
@@ -60,7 +61,7 @@ class Vocabulary:
     nfc: bool = False
     prefix: Prefix = Prefix.NONE
     char_ids: dict[int, int] | None = None
-    edges: set[tuple[int, int]] = field(default_factory=set)
+    edges: set[tuple[bytes, bytes]] = field(default_factory=set)
     size: int = 0
     """Ids are below it."""
 
@@ -129,7 +130,7 @@ def _read_pieces(parts: dict[str, Any], model: dict[str, Any]) -> Vocabulary:
         pattern=PIECES,
         byte_ids=[vocab[token] for token in byte_tokens],
         merges=_ids_of_merges(merges, vocab),
-        tokens={},
+        tokens={token.replace(BLANK, " ").encode("utf-8", "replace"): i for token, i in vocab.items()},
         raw=raw,
         normalized=normalized,
         prefix=prefix,
@@ -256,12 +257,19 @@ def _spelled_with_blanks(contents: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def _edges(merges: list[tuple[str, str, int]]) -> set[tuple[int, int]]:
-    """Return the bytes on both sides of each merge, of texts in which spaces are blanks already, or not yet."""
-    ends = {(left[-1], right[0]) for left, right, _ in merges}
-    ends |= {(" " if left == BLANK else left, right) for left, right in ends}
-    ends |= {(left, " " if right == BLANK else right) for left, right in ends}
-    return {(left.encode("utf-8", "replace")[-1], right.encode("utf-8", "replace")[0]) for left, right in ends}
+def _edges(merges: list[tuple[str, str, int]]) -> set[tuple[bytes, bytes]]:
+    """Return the last two and the first two bytes of both sides of each merge, of a side with one byte that one.
+
+    Of texts in which spaces are blanks already, or not yet.
+    """
+    pairs = {(left[-2:], right[:2]) for left, right, _ in merges}
+    return {(a[-2:], b[:2]) for left, right in pairs for a in _spellings(left) for b in _spellings(right)}
+
+
+def _spellings(part: str) -> set[bytes]:
+    """Return what one or two characters are in a text, where each blank may be a space."""
+    choices = [(char, " ") if char == BLANK else (char,) for char in part]
+    return {"".join(chosen).encode("utf-8", "replace") for chosen in itertools.product(*choices)}
 
 
 def _vocab(part: Any) -> dict[str, int]:
