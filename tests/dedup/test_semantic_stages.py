@@ -189,6 +189,15 @@ def test_equal_vectors_are_found_without_any_tolerance_of_the_users(tmp_path: Pa
     assert read(tmp_path / "gone")["id"].to_pylist() == ["a", "b"]
 
 
+def test_the_summary_counts_what_the_stages_read_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = embedded(tmp_path / "in", vectors())
+    kmeans = KMeansStage(3, "id", "embeddings", str(source), str(tmp_path / "clusters"), ["grade"])
+    Pipeline("2_cluster", stages=[kmeans]).run(InProcessExecutor(), run_dir=str(tmp_path / "run"))
+    assert capsys.readouterr().err.startswith("2_cluster: 120 documents read; 0:0")
+    run(PairwiseStage("id", "embeddings", str(tmp_path / "clusters"), str(tmp_path / "pairs")))
+    assert capsys.readouterr().err.startswith("p: 119 documents read; 0:0")  # one has no embedding
+
+
 def test_duplicates_of_an_earlier_call_are_replaced(tmp_path: Path) -> None:
     pairs, gone = [str(tmp_path / f"cluster_{i}.parquet") for i in range(4)], tmp_path / "gone"
     for i, path in enumerate(pairs):

@@ -157,10 +157,10 @@ def in_one_line(name: str, result: RunResult) -> str:
     whole = result.record or result
     used = f"{format_size(whole.peak_bytes)} of {format_size(result.budget_bytes)}"
     peak = f", peak memory {used}" if whole.peak_bytes else ""
-    return (
-        f"{name}: {ledger.n_read:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} "
-        f"dropped{aside}; {clock(whole.seconds)}{peak}"
-    )
+    fate = f", {ledger.written.n:,} written, {ledger.n_dropped:,} dropped"
+    if ledger.stage_records and not (ledger.records.n or ledger.written.n or ledger.n_dropped):
+        fate = ""  # stages that read and write files by themselves pass no documents on
+    return f"{name}: {ledger.n_read:,} documents read{fate}{aside}; {clock(whole.seconds)}{peak}"
 
 
 def at_most_every(seconds: float, show: Progress, clock_s: Callable[[], float] = time.monotonic) -> Progress:

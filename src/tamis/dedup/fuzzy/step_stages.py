@@ -175,6 +175,7 @@ class MinHashStage(FuzzyStepStage):
         for path in paths:
             batch = read_whole_file(path, formats)
             offsets = batch.places()[1]
+            self._note_input(n_records=len(offsets))
             yield pa.array(ids_of(np.full(len(offsets), self._numbers[path], np.int64), offsets)), batch
 
     def _signatures(self, batch: DocumentBatch) -> pa.Array:

@@ -121,6 +121,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
                         n + len(x),
                         n_vectors + int(has.sum()),
                     )
+            self._note_input(n_records=n)
             if not n_vectors:
                 raise UsageError(f"KMeansStage: none of the {n} documents has an embedding in {self.embedding_field!r}")
             if not os.path.getsize(sample):
@@ -319,6 +320,7 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
         table = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in task.data])
+        self._note_input(n_records=len(table))
         table = table.take(pa.array(self._order(table)))
         x, _ = unit_vectors(
             table.column(self.embedding_field).combine_chunks(), self.embedding_field, self.embedding_dim
