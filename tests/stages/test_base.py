@@ -97,6 +97,23 @@ def test_a_task_of_the_wrong_kind_is_named() -> None:
     assert len(NeedsFiles().process_batch([FileGroupTask("d", ["a"])])) == 2
 
 
+def test_columns_are_required_of_a_batch_only_by_who_asks() -> None:
+    class NeedsText(Twice):
+        def inputs(self) -> Any:
+            return ["data"], ["text"]
+
+    class Strict(NeedsText):
+        def validate_input(self, task: Any) -> bool:
+            return super().validate_input(task)
+
+    other, texts = DocumentBatch("d", pa.table({"n": [1]})), DocumentBatch("d", pa.table({"text": ["a"]}))
+    assert (NeedsText().validate_input(other), NeedsText().validate_input(texts)) == (False, True)
+    assert len(NeedsText().process_batch([other])) == 2  # columns are checked once for the pipeline
+    assert len(Strict().process_batch([texts])) == 2
+    with pytest.raises(PipelineError, match="validate_input refuses DocumentBatch"):
+        Strict().process_batch([other])
+
+
 def test_inputs_may_depend_on_the_kind_of_task() -> None:
     class Either(Twice):
         def inputs(self) -> Any:

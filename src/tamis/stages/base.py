@@ -133,8 +133,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         """
         results: list[Y] = []
         for task in tasks:
-            if not self.validate_input(task):
-                raise PipelineError(f"stage {self.name!r}: {self._missing_attributes(task)}")
+            self._check_task(task)
             result = self.process(task)
             if isinstance(result, list):
                 results.extend(result)
@@ -216,16 +215,29 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return list(self.outputs()[1])
 
     def validate_input(self, task: Task[Any]) -> bool:
-        """Return True if the task has the required attributes.
+        """Return True if the task has the required attributes and columns.
 
-        Columns are not checked here but once for the pipeline: a field may be missing from a single batch.
+        In a run, columns are checked once for the pipeline instead, unless a stage overrides this method: a field may
+        be missing from a single batch.
         """
-        attributes, _ = self.input_spec_for_task(task)
-        return all(_has(task, a) for a in attributes)
+        attributes, columns = self.input_spec_for_task(task)
+        if not all(_has(task, a) for a in attributes):
+            return False
+        present = set(task.get_columns()) if columns else set()
+        return all(column in present or hasattr(task.data, column) for column in columns)
 
-    def _missing_attributes(self, task: Task[Any]) -> str:
+    def _check_task(self, task: Task[Any]) -> None:
+        """Raise PipelineError if a task lacks what this stage requires of it in a run."""
+        if type(self).validate_input is not ProcessingStage.validate_input:
+            if not self.validate_input(task):
+                raise PipelineError(f"stage {self.name!r}: validate_input refuses {type(task).__name__} {task.task_id}")
+            return
         missing = [a for a in self.input_spec_for_task(task)[0] if not _has(task, a)]
-        return f"expects a task with attributes {missing}, got {type(task).__name__} from the stage before it"
+        if missing:
+            raise PipelineError(
+                f"stage {self.name!r}: expects a task with attributes {missing}, got {type(task).__name__} from the "
+                "stage before it"
+            )
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def num_workers(self) -> int | None:

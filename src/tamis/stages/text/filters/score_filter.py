@@ -74,19 +74,24 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             _call(one, "load_model")
             _call(one, "load_tokenizer")
 
-    def compute_filter_mask(self, df: Any) -> Any:
+    def _mask(self, df: Any) -> Any:
         """Return which rows of a frame are kept, as a series of bools with the frame's index."""
-        from tamis.formats.table_block import TableBlock
-        from tamis.tasks.frames import table_of
-
-        block = TableBlock(table_of(df))
-        result: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))
+        batch = _batch_of(df)
+        result: Any = self.process(batch)
         self._take_notes()  # there is no run to count drops in
-        return pd.Series(np.isin(np.arange(block.n_rows), result.serial), index=df.index)
+        return pd.Series(np.isin(np.arange(batch.num_items), result.serial), index=df.index)
 
     def ray_stage_spec(self) -> dict[str, Any]:
         loads = [o for o in self._objects() if hasattr(o, "load_model") or hasattr(o, "load_tokenizer")]
         return {"is_actor_stage": bool(loads)}
+
+
+def _batch_of(df: Any) -> DocumentBatch:
+    from tamis.formats.table_block import TableBlock
+    from tamis.tasks.frames import table_of
+
+    block = TableBlock(table_of(df))
+    return DocumentBatch.over(block, np.arange(block.n_rows))
 
 
 @dataclass(repr=False)
@@ -164,6 +169,12 @@ class Filter(_FilterStage):
     def _objects(self) -> list[DocumentFilter]:
         return [f for f in self.filter_fn if isinstance(f, DocumentFilter)]  # type: ignore[union-attr]
 
+    def compute_filter_mask(
+        self, df: Any, filter_fn: _FilterOrFunction | None = None, filter_field: str = "", invert: bool = False
+    ) -> Any:
+        """Return which rows of a frame are kept, as a series of bools: by one function, or by all of this stage."""
+        return (self if filter_fn is None else Filter(filter_fn, filter_field, invert))._mask(df)
+
     def rules(self) -> list[DropRule]:
         return _rules(self.filter_fn, self.invert)
 
@@ -236,6 +247,26 @@ class ScoreFilter(_FilterStage):
         names = [_inverted(r, i) for r, i in zip(_reasons(self.filter_obj), inverts, strict=True)]  # type: ignore[arg-type]
         one: Any = self.filter_obj[names.index(rule)] if rule in names else None  # type: ignore[index]
         return one.find_evidence(text) if one is not None else []
+
+    def compute_filter_mask(
+        self,
+        df: Any,
+        filter_obj: DocumentFilter | None = None,
+        text_field: str = "text",
+        score_field: str | None = None,
+        invert: bool = False,
+    ) -> Any:
+        """Return which rows of a frame are kept, as a series of bools: by one filter, or by all of this stage.
+
+        `score_field`: the frame gets the scores of that filter as this column.
+        """
+        if filter_obj is None:
+            return self._mask(df)
+        mask = ScoreFilter(filter_obj, text_field, invert=invert)._mask(df)
+        if score_field is not None:
+            scores = Score(filter_obj, score_field, text_field)
+            df[score_field] = scores.process(_batch_of(df)).column(score_field).to_pylist()
+        return mask
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         filters: list[Any] = self.filter_obj  # type: ignore[assignment]

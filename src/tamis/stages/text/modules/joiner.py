@@ -79,8 +79,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process_batch(self, tasks: list[DocumentBatch]) -> list[DocumentBatch]:
         """Return each document in the batch of its first segment, in the order of first appearance."""
         for task in tasks:
-            if not self.validate_input(task):
-                raise PipelineError(f"stage {self.name!r}: {self._missing_attributes(task)}")
+            self._check_task(task)
         columns = [self._columns(batch) for batch in tasks]
         per_batch: list[list[_Joined]] = [[] for _ in tasks]
         for rows in self._groups(columns):
