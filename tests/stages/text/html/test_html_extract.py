@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,24 @@ def test_the_main_text_by_each_library(extractor: str, tmp_path: Path) -> None:
     assert document.keys() == {"url", "content_type", "text"}
     assert document["text"].count("The tower on the hill") == 4
     assert "Imprint" not in document["text"]
+
+
+@pytest.mark.parametrize(("n_kilobytes", "n_forks"), [(700, 0), (1100, 1)])
+def test_only_pages_above_1_mib_take_a_process_of_their_own(
+    n_kilobytes: int, n_forks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks: list[int] = []
+    fork = os.fork
+
+    def counting() -> int:
+        forks.append(1)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", counting)
+    html = whole_page("word " * 1000, n_kilobytes // 5)
+    batch = HtmlExtract("resiliparse").process(DocumentBatch("x", pa.table({"content": [html]})))
+    assert batch.texts("text")[0].as_py().count("word") == 1000 * (n_kilobytes // 5)
+    assert len(forks) == n_forks
 
 
 def test_an_algorithm_or_a_function_of_ones_own(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ _PLAIN = frozenset({"text/plain"})
 _UNSURE = frozenset({"", "application/xml", "text/xml"})  # looked into: many servers send pages as these
 _LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|meta|div|p|a)\b", re.I)
 _LOOK_BYTES = 2000
-_RESILIPARSE_TAGS = 60_000
+_RESILIPARSE_ALONE = {"alone_chars": 1 << 20, "alone_tags": 60_000}
 NO_TEXT, NOT_HTML, NOT_PARSED = "html_without_text", "not_html", "html_not_parsed"
 
 
@@ -94,8 +94,9 @@ class HtmlExtract(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self.cpu_seconds is not None and not self.cpu_seconds > 0:
             raise UsageError(f"{self.name}: cpu_seconds must be above 0, or None, got {self.cpu_seconds!r}")
         size = parse_size(self.max_bytes, f"{self.name}: max_bytes")
-        # Its time is linear in tags, up to the largest depth that is allowed; processes for large pages cost 20 %.
-        alone = {"alone_tags": _RESILIPARSE_TAGS} if isinstance(extract, Resiliparse) else {}
+        # Up to 1 MiB (where Common Crawl used to cut pages) it takes some seconds at most, unless one tag has tens of
+        # thousands of attributes. A process of its own costs 20 to 50 % of the time of such a page.
+        alone = _RESILIPARSE_ALONE if isinstance(extract, Resiliparse) else {}
         self._limits = ParseLimits(size, self.max_depth, self.max_tags, self.cpu_seconds, **alone)
         self._extract: Extract = extract
 
