@@ -352,6 +352,35 @@ def test_a_feeder_continues_while_the_queue_has_room() -> None:
     assert not s.pool.workers[feed.worker].dying  # who waits is not late
 
 
+def test_a_feeder_does_not_run_far_ahead_of_the_workers() -> None:
+    s, feed = feeding(slots=1)
+    blocks = [Piece(0, PieceKind.BLOCK, f"b{i}", i * 6, i * 6 + 6, i * 6) for i in range(4)]
+    actions = supervise.block(s, feed.worker, feed.fence, blocks[0], 6, 1, 1.0)
+    first = only(actions, AssignUnit)
+    assert has_request(actions)
+    assert has_request(supervise.block(s, feed.worker, feed.fence, blocks[1], 6, 2, 2.0))
+    assert not has_request(supervise.block(s, feed.worker, feed.fence, blocks[2], 6, 3, 3.0))  # two wait for one worker
+    actions = supervise.done(s, first.worker, first.fence, Done(n_records=1, decoded_bytes=6), 4.0)
+    assert only(actions, AssignUnit).worker == first.worker
+    assert has_request(supervise.tick(s, 5.0))
+
+
+def test_the_last_blocks_of_a_file_are_small() -> None:
+    s, feed = feeding(slots=1)
+    worker = s.pool.workers[feed.worker]
+    assert worker.unit is not None
+    sizes = []
+    for compressed, decoded in ((10 * MB, 40 * MB), (90 * MB, 360 * MB), (99 * MB, 396 * MB)):
+        worker.unit.compressed_bytes = compressed
+        worker.unit.pieces = [worker.unit.pieces[0]._replace(start=decoded)]
+        sizes.append(s.dispatcher._bound_by_rest(24 * MB, worker))
+    assert sizes == [24 * MB, 20 * MB, 4 << 20]  # half of what is left, but not less than 4 MiB
+
+
+def has_request(actions: list[Action]) -> bool:
+    return any(isinstance(action, RequestBlock) for action in actions)
+
+
 def test_a_feeder_that_dies_continues_after_what_it_handed_out() -> None:
     s, feed = feeding()
     supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 1.0)

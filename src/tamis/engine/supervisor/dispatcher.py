@@ -19,6 +19,8 @@ _UNTRIED_BYTES = 4 << 20  # of a unit, while it is not known how long one takes
 _FIRST_BYTES = 1 << 20  # of a unit, however slow earlier runs were: what they took may have been setting up
 _LEAST_BYTES = 1 << 16
 _OLD_WEIGHT = 0.8  # of the known rate, when the next unit is done
+_BLOCKS_AHEAD = 2  # of a feeder, for each worker
+_LAST_BYTES = 4 << 20  # of the last blocks of a file: smaller ones cost more than workers that wait for each other
 
 
 class Pace:
@@ -101,10 +103,10 @@ class Dispatcher:
     def _dispatch_on(self, node: PoolNode, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for worker in list(node.workers.values()):
-            if worker.is_blocked and not worker.dying and self._queue_has_room():
+            if worker.is_blocked and not worker.dying and self._queue_has_room() and not self._is_far_ahead():
                 worker.is_blocked, worker.since_s = False, now_s
                 size = node.arbiter.feed_size(worker.cap_bytes, node.decision.allow_growth)
-                actions.append(RequestBlock(worker.id, self._bound_in_time(size, now_s)))
+                actions.append(RequestBlock(worker.id, self._bound_by_rest(self._bound_in_time(size, now_s), worker)))
         if self._feed_is_large(node):
             cleared = self._clear_for_feed(node, now_s)
             if cleared is not None:
@@ -218,11 +220,36 @@ class Dispatcher:
         ]
         return self.pace.bound(size, now_s, not others)
 
+    def _bound_by_rest(self, size: int, feeder: Worker) -> int:
+        """Return the size of a feeder's next block, or less near the end of its file, where all workers should end."""
+        unit = feeder.unit
+        if unit is None or not unit.pieces or not unit.compressed_bytes or not self._config.bounded_in_time:
+            return size
+        piece = unit.pieces[0]
+        left_bytes = max(0, self._queue.cursor.files.sizes[piece.file] - unit.compressed_bytes)
+        rest_bytes = piece.start * left_bytes // unit.compressed_bytes  # decoded, if it is like what was read
+        n_workers = sum(w.segment == 0 and not w.dying for w in self._pool.workers.values())
+        return min(size, max(_LAST_BYTES, rest_bytes // (2 * max(1, n_workers))))
+
     def _queue_has_room(self) -> bool:
         # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
-        patient = any(w.unit is not None and w.unit.is_patient for w in self._pool.workers.values())
-        limit = max(self._config.queue_bytes, self._config.patient_queue_bytes if patient else 0)
+        limit = max(self._config.queue_bytes, self._config.patient_queue_bytes if self._has_patient_feed else 0)
         return self._config.mode == "batch" or self._queue.scratch.total_bytes < limit
+
+    @property
+    def _has_patient_feed(self) -> bool:
+        return any(w.unit is not None and w.unit.is_patient for w in self._pool.workers.values())
+
+    def _is_far_ahead(self) -> bool:
+        """Return True if enough blocks wait for the workers that live.
+
+        Blocks get larger as workers report what they cost. A feeder that runs ahead, while workers are being set up,
+        would cut most of a file into the small blocks of the beginning.
+        """
+        if self._config.mode == "batch" or self._has_patient_feed:
+            return False
+        n_workers = sum(w.segment == 0 and not w.dying for w in self._pool.workers.values())
+        return 0 < _BLOCKS_AHEAD * n_workers <= len(self._queue.segments[0])
 
     def _feed_may_start(self, node: PoolNode) -> bool:
         """Return True if the next feeder could hand out blocks now.
