@@ -455,5 +455,15 @@ def test_a_folder_of_ids_that_was_empty_is_another_removal(tmp_path: Path) -> No
     run(source, tmp_path / "ids", tmp_path / "out", id_field="name")
     assert run(source, tmp_path / "ids", tmp_path / "out", id_field="name").status == "already"
     ids_file(tmp_path / "ids" / "a.jsonl", ["a"])
-    with pytest.raises(RunConflict, match="already contains another deduplication: nothing_listed was True"):
+    with pytest.raises(RunConflict, match="already contains another deduplication: ids_files was None"):
         run(source, tmp_path / "ids", tmp_path / "out", id_field="name")
+
+
+def test_a_longer_list_of_ids_is_another_removal(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"name": "a"}, {"name": "b"}, {"name": "c"}], n_files=1)
+    ids = ids_file(tmp_path / "ids.jsonl", ["a"])
+    run(source, ids, tmp_path / "out", id_field="name")
+    assert run(source, ids, tmp_path / "out", id_field="name").status == "already"
+    ids_file(ids, ["a", "b"])
+    with pytest.raises(RunConflict, match=r"already contains another deduplication: ids_files was .*ids\.jsonl"):
+        run(source, ids, tmp_path / "out", id_field="name")

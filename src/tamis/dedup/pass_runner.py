@@ -191,8 +191,13 @@ class WorkflowInput:
 
     def files(self, folder: str, scratch: str | None) -> FileList:
         """List the input files as they are now. `folder`: where documents given in memory are kept."""
-        job = make_job(self._name, Pipeline(self._name, stages=[self.reader()]).build())
-        return find_inputs(job, None, None, folder, scratch=scratch).files
+        return files_read_by(self.reader(), self._name, folder, scratch)
+
+
+def files_read_by(reader: Any, name: str, folder: str = "", scratch: str | None = None) -> FileList:
+    """List the files of a reader as they are now. `folder`: where documents given in memory are kept."""
+    job = make_job(name, Pipeline(name, stages=[reader]).build())
+    return find_inputs(job, None, None, folder, scratch=scratch).files
 
 
 class PassRunner:

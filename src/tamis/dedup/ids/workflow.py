@@ -176,7 +176,9 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         """
         from tamis.backends.slurm_array import undivided
         from tamis.dedup.ids.procedure import RemovalByIds
+        from tamis.dedup.pass_runner import files_read_by
         from tamis.dedup.workflow import Workflow
+        from tamis.stages.text.io.reader import DocumentReader
 
         identity = {
             "input": self.input_path,
@@ -191,8 +193,10 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         }
         if self.output_mode == "overwrite":
             settings.setdefault("fresh", True)
-        if is_without_ids(self.ids_to_remove_path):  # a deduplication found nothing: everything stays
-            identity["nothing_listed"] = True
+        is_empty = is_without_ids(self.ids_to_remove_path)  # a deduplication found nothing: everything stays
+        if not is_empty:
+            listed = files_read_by(DocumentReader(self.ids_to_remove_path), _WHO)
+            identity["ids_files"] = list(map(list, zip(listed.paths, listed.sizes, listed.mtimes_ns, strict=True)))
         passes = Passes(
             "removal of listed duplicates",
             self._input().reader,
@@ -201,7 +205,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             None,
             self._writer(),
             identity=identity,
-            procedure=RemovalByIds(self, bool(identity.get("nothing_listed"))),
+            procedure=RemovalByIds(self, is_empty),
             instead_of_sample="leave it out",
         )
         with undivided(_WHO, settings):
