@@ -136,6 +136,7 @@ def _happened(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
     return [data for name, data in events(tmp_path / "out") if name == kind]
 
 
+@pytest.mark.own_processes
 @pytest.mark.parametrize("n_files", [1, 5])
 def test_a_worker_is_replaced_before_it_runs_out_of_descriptors(
     tmp_path: Path, few_descriptors: int, n_files: int
@@ -154,6 +155,7 @@ def test_a_worker_is_replaced_before_it_runs_out_of_descriptors(
     assert all("(stage 'keep_open' keeps them)" in data["text"] and "EMFILE" in data["text"] for data in replaced)
 
 
+@pytest.mark.own_processes
 def test_a_stage_that_opens_too_many_files_in_two_partitions_costs_one_retry(
     tmp_path: Path, few_descriptors: int
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_worker_is_replaced_before_the_stacks_of_its_threads_fill_its_cap(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.own_processes
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("stage", [KeepOpen(n) for n in (1, 2, 7, 30, 90, 140)] + [KeepThreads(n) for n in (1, 3, 9)])
 def test_no_leak_of_handles_costs_a_document(tmp_path: Path, few_descriptors: int, stage: Any, workers: int) -> None:

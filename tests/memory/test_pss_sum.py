@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tamis.memory.meter import Pid
-from tamis.memory.pss_sum import EXACT_S, IDLE_S, PssSum
+from tamis.memory.pace import EXACT_S, IDLE_S
+from tamis.memory.pss_sum import PssSum
 from tests.support.fake_meter import FakeMeter, FakeProcess
 
 MB = 1_000_000

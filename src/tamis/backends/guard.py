@@ -23,11 +23,11 @@ from typing import Literal, NamedTuple
 
 from tamis.memory import meter, sampler, shared_memory
 from tamis.memory.kill_tree import end_escaped, end_tree, send
+from tamis.memory.pace import has_moved
 from tamis.memory.seccomp_gate import Gate, GateCall
 from tamis.memory.worker_tree import FamilyMemory, ProcessFamily
 
 _MOVED_BYTES = 4_000_000
-_MOVED_SHARE = 0.01  # of the memory in use: so much is worth a look of the supervisor
 _REMOVE_S = 1.0  # between attempts to remove files that are in use
 _ZERO_DEVICE = os.makedev(1, 5)
 _SYSTEM = ("/usr/", "/lib")
@@ -115,6 +115,7 @@ class WorkerGuard:
         """Set the most that a worker may allocate from now on, and the use at which it certainly exceeds that."""
         with self._lock:
             ward = self._wards.get(worker)
+            self._watch.stir()
             if ward is not None:
                 ward.ceiling_bytes, ward.is_starved = ceiling_bytes, False
                 ward.family.grant(cap_bytes)
@@ -334,6 +335,7 @@ class WorkerGuard:
         with self._lock:
             is_hurried = self._gate is None
             if time.monotonic() > self._count_after_s and self._shared_memory_moved():
+                self._watch.stir()  # files that nobody has mapped do not show in what processes use
                 self._count_files()
             if self._leftovers and time.monotonic() - self._removed_s > _REMOVE_S:
                 self._remove_leftovers()
@@ -341,7 +343,7 @@ class WorkerGuard:
                 self._inspect(ward, _below(ward.family.pid, children), uses)
                 is_hurried |= ward.family.has_children
         self._watch.sample_faster(is_hurried)
-        if abs(self._watch.used_bytes - self._known_bytes) > _MOVED_SHARE * self._known_bytes:
+        if has_moved(self._known_bytes, self._watch.used_bytes):
             self._known_bytes = self._watch.used_bytes
             if self.wakes_on_moves:
                 self._wake()

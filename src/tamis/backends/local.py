@@ -108,6 +108,7 @@ class ForkedWorkers:
         """Start the forking server and wait until everything is imported."""
         if self._sampler is None or self._guard is None:
             self._sampler = sampler.begin(self._count_caller)
+            self._sampler.limit(self._config.budget_bytes)
             self._guard = WorkerGuard(self._sampler, self.wake, (self._config.staged, self._config.scratch))
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
@@ -255,6 +256,7 @@ class ForkedWorkers:
             end_within(self._server, 2.0)
         if self._sampler is not None and self._guard is not None:
             self._guard.close()
+            self._sampler.limit(None)
             sampler.end(self._count_caller)
             self._sampler = self._guard = None
         self._selector.close()

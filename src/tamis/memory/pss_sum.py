@@ -3,11 +3,11 @@
 Asks /proc through a ProcessMeter.
 
 PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So
-PSS is asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with
-resident memory: anonymous pages are a process's own, and file pages that come are taken to be shared like those that
-are there. While no process touches new pages or gives any back, nothing of this can have changed, and every five
-seconds are enough. What rose and fell between two looks is known from the kernel's own count of the highest resident
-memory. Used by sampler.py.
+PSS is asked for once or twice a second, and whenever who is there or what is shared has changed; in between it moves
+with resident memory: anonymous pages are a process's own, and file pages that come are taken to be shared like those
+that are there. While no process touches new pages or gives any back, nothing of this can have changed but for other
+programs that share pages of libraries, and every five to twenty seconds are enough (pace.py). What rose and fell
+between two looks is known from the kernel's own count of the highest resident memory. Used by sampler.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from tamis.memory import meter as proc
 from tamis.memory.meter import PAGE_BYTES, ProcessMeter, Statm
+from tamis.memory.pace import EXACT_S, IDLE_S
 
-EXACT_S, RESTLESS_S, IDLE_S = 0.5, 0.1, 5.0
 _CPU_SHARE, _SAVED_S = 0.05, 0.1  # of one core for questions, and how much of it may be saved up for restless moments
 _FALL_BYTES = 1 << 20
 _MOVED_SHARE, _LOST_SHARE = 0.01, 0.1  # of the sum: so many pages make us ask again, or make the sum a guess
@@ -67,8 +67,7 @@ class PssSum:
         self._all_at, self._due_at, self._sampled_s = float("-inf"), float("-inf"), clock()
         self._credit_s = _SAVED_S
         self._was_exact = False
-        # RESTLESS_S while there are forks: what they copy by writing does not show in resident memory.
-        self.exact_s = EXACT_S
+        self.exact_s, self.idle_s = EXACT_S, IDLE_S  # as the sampler says (pace.py)
         self.used_bytes = 0
         self.uses: dict[int, int] = {}
         self.parents: dict[int, int] = {}
@@ -120,7 +119,7 @@ class PssSum:
 
     def _to_measure(self, statms: Mapping[int, Statm], now_s: float) -> Iterable[int]:
         """Return all processes when it is time or one came or went; else those whose file pages have moved."""
-        if statms.keys() != self._exact_pids or now_s - self._all_at >= IDLE_S:
+        if statms.keys() != self._exact_pids or now_s - self._all_at >= self.idle_s:
             return statms
         if now_s - self._due_at >= self.exact_s:
             self._due_at = now_s

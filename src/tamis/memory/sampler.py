@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tamis.memory import meter
-from tamis.memory.pss_sum import EXACT_S, RESTLESS_S, PssSum
+from tamis.memory.pace import Pace
+from tamis.memory.pss_sum import PssSum
 
-SAMPLE_S, FAST_SAMPLE_S = 0.02, 0.01
 _WALK_S = 0.5
 _START_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
 MARK_VARIABLE = "TAMIS_STARTED_BY"
@@ -56,8 +56,8 @@ class Sampler:
         self._early = Mark()  # of the time without any mark
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._pause_s = SAMPLE_S
+        self._ended, self._roused = threading.Event(), threading.Event()
+        self._pace = Pace()
         self._thread = threading.Thread(target=self._run, name="tamis-sampler", daemon=True)
 
     def start(self) -> None:
@@ -65,6 +65,7 @@ class Sampler:
 
     def stop(self) -> None:
         self._ended.set()
+        self._roused.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -86,7 +87,9 @@ class Sampler:
     def sample(self, exact: bool = False) -> None:
         """Look now, whatever the thread does; `exact`: exactly."""
         with self._lock:
+            self._tally.exact_s, self._tally.idle_s = self._pace.exact_s, self._pace.idle_s
             peak = self._tally.sample(exact)
+            self._pace.note(self._tally.used_bytes)
             caller = 0 if self._count_caller else (meter.statm() or meter.Statm(0, 0)).resident_bytes
             for mark in self._marks or [self._early]:
                 mark.note(peak, caller)
@@ -113,8 +116,18 @@ class Sampler:
 
     def sample_faster(self, is_hurried: bool) -> None:
         """Look more often for a while: something may grow that nothing else bounds."""
-        self._pause_s = FAST_SAMPLE_S if is_hurried else SAMPLE_S
-        self._tally.exact_s = RESTLESS_S if is_hurried else EXACT_S
+        if is_hurried and not self._pace.is_hurried:
+            self._roused.set()
+        self._pace.is_hurried = is_hurried
+
+    def limit(self, budget_bytes: int | None) -> None:
+        """Say what the processes must stay below: as long as they are far from it and stand still, looks are rare."""
+        self._pace.budget_bytes = budget_bytes
+
+    def stir(self) -> None:
+        """Look soon: a process is about to begin something."""
+        if self._pace.stir():
+            self._roused.set()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Have it called after every look, in the sampler's thread."""
@@ -124,8 +137,11 @@ class Sampler:
         self._listeners = [each for each in self._listeners if each != listener]
 
     def _run(self) -> None:
-        while not self._ended.wait(self._pause_s):
-            self.sample()
+        while not self._ended.is_set():
+            if self._roused.wait(self._pace.pause_s):
+                self._roused.clear()
+            else:
+                self.sample()
 
 
 # -- one for each way of counting -------------------------------------------------------------------------------------

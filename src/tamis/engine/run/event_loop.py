@@ -28,12 +28,12 @@ from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.units import Unit
 from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, NodeUp, Received, Workers
+from tamis.memory.pace import has_moved
 from tamis.stores.scratch_files import remove_object
 from tamis.stores.urls import is_bucket
 
 TICK_S = 0.04  # between two looks at everything
-RESTING_TICK_S, _REST_AFTER_S = 0.2, 1.0  # ... and where nothing has happened for so long, and memory has not moved
-_MOVED_SHARE = 0.01  # of the memory in use
+RESTING_TICK_S, _REST_AFTER_S = 0.5, 1.0  # ... and where nothing has happened for so long, and memory has not moved
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
 STOP_S = 10.0
 
@@ -144,7 +144,7 @@ class EventLoop:
         for node, (used_bytes, per_worker) in self.workers.measure().items():
             self.act(self.supervisor.handle(MemoryMeasured(used_bytes, per_worker, node), now))
         self.used_bytes = max((node.used_bytes for node in self.supervisor.pool.nodes.values()), default=0)
-        if abs(self.used_bytes - self._settled_bytes) > _MOVED_SHARE * self.used_bytes:
+        if has_moved(self._settled_bytes, self.used_bytes):
             self._active_at, self._settled_bytes = now, self.used_bytes
 
     def _collect_commits(self) -> int:
