@@ -20,6 +20,7 @@ from tamis.backends.ray_actor_pool import RayActorPoolExecutor
 from tamis.backends.ray_cluster.executor import reachable_host
 from tamis.backends.ray_cluster.head import Head, HeadOptions, free_port
 from tamis.backends.ray_cluster.nodes import RayConnection
+from tamis.backends.ray_cluster.options import RayOptions
 from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
 from tamis.cli.jobs.launch import Launch
@@ -42,14 +43,9 @@ def test_unknown_keys_are_refused_with_the_nearest() -> None:
 
 def test_settings_of_xenna_reach_it() -> None:
     made = XennaExecutor({"logging_interval": 5, "execution_mode": "batch", "cpu_allocation_percentage": 0.5})
-    assert made.placement_options() == {
-        "logging_interval": 5,
-        "ignore_failures": False,
-        "cpu_allocation_percentage": 0.5,
-        "autoscale_interval_s": 180,
-        "execution_mode": "batch",
-        "ignore_head_node": False,
-    }
+    assert made.ray_options() == RayOptions(
+        logging_interval=5, execution_mode="batch", cpu_allocation_percentage=0.5, autoscale_interval_s=180
+    )
     assert made.settings() == {"mode": "batch"}
     assert XennaExecutor({"ignore_failures": True}).settings() == {"quarantine_limit": "100%"}
     assert RayDataExecutor({"ignore_failures": True, "memory": "1GB"}).settings() == {

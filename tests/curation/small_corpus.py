@@ -9,7 +9,6 @@ from typing import Any
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation.steps import CorpusStep
-from tamis.dedup.workflows import load_workflow
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
@@ -60,7 +59,7 @@ def one_after_the_other(steps: list[Any], source: Path, folder: Path) -> tuple[s
     for i, step in enumerate(steps):
         output = folder / f"step-{i}"
         if isinstance(step, CorpusStep):
-            workflow = load_workflow(step.kind)(output_path=str(output), input_path=str(source), **step.parameters())
+            workflow = step.kind.load_workflow()(output_path=str(output), input_path=str(source), **step.parameters())
             result = workflow.run(InProcessExecutor(), memory=MEMORY).run
         else:
             stages = [DocumentReader(str(source)), step, JsonlWriter(str(output))]

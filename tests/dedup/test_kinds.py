@@ -10,7 +10,6 @@ import pytest
 from tamis.cli.main import app
 from tamis.cli.parsing.arguments import Command, Commands
 from tamis.dedup.kinds import EXACT, KINDS, DedupKind
-from tamis.dedup.workflows import load_workflow
 from tamis.recipe.step_names import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs/guides/dedup.md"
@@ -21,8 +20,8 @@ COMPARED = [kind for kind in KINDS.values() if kind.is_deduplication]
 
 @pytest.mark.parametrize("kind", COMPARED, ids=lambda kind: kind.name)
 def test_every_kind_has_a_workflow_a_command_and_a_row_in_the_docs(kind: DedupKind) -> None:
-    assert hasattr(load_workflow(kind), "passes")
-    assert hasattr(load_workflow(kind), "plan") == kind.has_plan
+    assert hasattr(kind.load_workflow(), "passes")
+    assert hasattr(kind.load_workflow(), "plan") == kind.has_plan
     commands = app["dedup"]
     assert isinstance(commands, Commands)
     assert isinstance(commands[kind.name], Command)
@@ -35,7 +34,7 @@ def test_the_step_of_a_kind_makes_its_workflow(kind: DedupKind) -> None:
     module, _, name = NAMES[kind.step].rpartition(".")
     step = getattr(import_module(module), name)()
     assert step.kind is kind
-    assert isinstance(step.workflow("out"), load_workflow(kind))
+    assert isinstance(step.workflow("out"), kind.load_workflow())
     assert step.workflow("out").passes().kind is kind
 
 

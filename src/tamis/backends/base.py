@@ -36,7 +36,7 @@ class BaseExecutor:
     (engine/monitor/monitor.py). Without `report` a run leaves no report.html.
     """
 
-    own_config: Mapping[str, Any] = {}  # keys of `config` besides those that every executor knows, with their defaults
+    own_config: tuple[str, ...] = ()  # keys of `config` besides those that every executor knows
     show_progress = True  # a line while it runs, unless the caller has a display of its own
     progress_interval = 0.0  # seconds between two of them at least
     is_inline = False  # stages run in this process: what they print and ask for goes to the terminal

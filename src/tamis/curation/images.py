@@ -10,7 +10,6 @@ from tamis.dedup.images.hashing import KEEP, ImageHashes
 from tamis.dedup.kinds import EXACT, SEMANTIC
 from tamis.dedup.passes import Passes
 from tamis.dedup.solver_task import DecideEqual
-from tamis.dedup.workflows import load_workflow
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import parse_fraction
 
@@ -57,7 +56,7 @@ class SemanticImageDuplicates(CorpusStep):
     text_field = ""
 
     def workflow(self, output: str) -> Any:
-        return load_workflow(self.kind)(input_path="", output_path=output, perform_removal=False, **self.parameters())
+        return self.kind.load_workflow()(input_path="", output_path=output, perform_removal=False, **self.parameters())
 
 
 @dataclass

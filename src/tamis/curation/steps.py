@@ -14,7 +14,6 @@ from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, 
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.planning import KEY_BYTES, META_BYTES, passage_scratch_bytes
 from tamis.dedup.stages import RemoveDuplicates
-from tamis.dedup.workflows import load_workflow
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 
@@ -45,7 +44,7 @@ class CorpusStep:
         return {k: v for k, v in asdict(self).items() if k != "name"}  # type: ignore[call-overload]
 
     def workflow(self, output: str) -> Any:
-        return load_workflow(self.kind)(output_path=output, perform_removal=False, **self.parameters())
+        return self.kind.load_workflow()(output_path=output, perform_removal=False, **self.parameters())
 
     @property
     def compares_texts(self) -> bool:

@@ -4,13 +4,14 @@ Commands, plans, recipes and curations take their lists from here.
 
 To add a kind: a folder `dedup/NAME/` with its workflow and stages, its entry in `KINDS`, its command in
 `cli/dedup/NAME.py` and its step in `curation/steps.py`. A kind that decides in its own way also adds a step of the
-solver. Does not cover how a kind works: see its folder. Values only: workflows are loaded by `load_workflow` of
-workflows.py.
+solver. Does not cover how a kind works: see its folder, whose workflow `DedupKind.load_workflow` imports.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class DedupKind:
     decided_with: str = ""
     is_deduplication: bool = True
     figures: ShippedFigures = field(default_factory=ShippedFigures)
+
+    def load_workflow(self) -> type[Any]:
+        """Import the workflow, with the parameters that commands and curations have."""
+        workflow: type[Any] = getattr(import_module(f"tamis.dedup.{self.name}.workflow"), self.workflow)
+        return workflow
 
 
 EXACT = DedupKind(

@@ -109,13 +109,13 @@ def local_texts(seed: int, roots: Sequence[str] | None = None) -> Iterator[Local
 
 def _cut(text: str, copy: int) -> Iterator[str]:
     """Yield pieces of about CUTS characters that end at line ends; pass `copy` leaves out that many first lines."""
-    at = 0
+    position = 0
     for _ in range(copy):
-        at = text.find("\n", at) + 1
-        if at == 0:
+        position = text.find("\n", position) + 1
+        if position == 0:
             return
     n_chars = CUTS[copy % len(CUTS)]
-    while at < len(text):
-        end = len(text) if len(text) - at <= n_chars else text.find("\n", at + n_chars) + 1 or len(text)
-        yield text[at:end]
-        at = end
+    while position < len(text):
+        end = len(text) if len(text) - position <= n_chars else text.find("\n", position + n_chars) + 1 or len(text)
+        yield text[position:end]
+        position = end

@@ -64,12 +64,12 @@ def read_span(path: str, offset: int, length: int) -> bytes:
         os.close(fd)
 
 
-def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
+def _whole(pread: Callable[[int, int], bytes], position: int, length: int) -> bytes:
     """Read `length` bytes from a source that may return fewer at a time."""
     parts = []
-    while length > 0 and (data := pread(length, at)):
+    while length > 0 and (data := pread(length, position)):
         parts.append(data)
-        at, length = at + len(data), length - len(data)
+        position, length = position + len(data), length - len(data)
     if length:
         raise ImageFault(f"{length:,} bytes are missing: the file is shorter than it was")
     return b"".join(parts)

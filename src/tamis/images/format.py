@@ -89,7 +89,7 @@ def iter_rows(
         return
     most = max(1, min(max_rows, _ROWS_AT_ONCE, batch_bytes // ROW_BYTES))
     records: list[dict[str, Any]] = []
-    at = first_row
+    position = first_row
     with open_bytes(path) as file:
         numbered_rows = _tar_rows(path, file, first_row, end_row) if _is_tar(path) else _file_rows(file)
         for number, row in numbered_rows:
@@ -99,13 +99,13 @@ def iter_rows(
                 records.append(_record(path, file, number, row))
             except ImageFault as exc:
                 if records:
-                    yield at, pa.Table.from_pylist(records, schema)
+                    yield position, pa.Table.from_pylist(records, schema)
                 raise RowsFault(number, str(exc), number + 1) from None
             if len(records) >= most:
-                yield at, pa.Table.from_pylist(records, schema)
-                records, at = [], number + 1
+                yield position, pa.Table.from_pylist(records, schema)
+                records, position = [], number + 1
     if records:
-        yield at, pa.Table.from_pylist(records, schema)
+        yield position, pa.Table.from_pylist(records, schema)
 
 
 def stored_bytes(table: pa.Table) -> Any:

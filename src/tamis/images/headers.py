@@ -67,30 +67,30 @@ def read_header(read: Read, length: int) -> ImageHeader:
 
 
 def _jpeg(read: Read, head: bytes, length: int) -> ImageHeader:
-    at, begins = 2, 0  # `head` holds the bytes from `begins` on
+    position, begins = 2, 0  # `head` holds the bytes from `begins` on
     for _ in range(_MAX_SEGMENTS):
-        i = at - begins
+        i = position - begins
         if i + 10 > len(head):
-            head, begins, i = read(at, 10), at, 0
+            head, begins, i = read(position, 10), position, 0
         if len(head) < i + 4 or head[i] != 0xFF:
             break
         marker = head[i + 1]
         if marker == 0xFF:  # padding
-            at += 1
+            position += 1
             continue
         if marker in _STANDALONE:
-            at += 2
+            position += 2
             continue
         if marker in _JPEG_SIZES and len(head) >= i + 10:
             height, width, channels = head[i + 5] << 8 | head[i + 6], head[i + 7] << 8 | head[i + 8], head[i + 9]
-            _check_end(read, length, b"\xff\xd9", "JPEG", partial(_scan_of, read, at, length))
+            _check_end(read, length, b"\xff\xd9", "JPEG", partial(_scan_of, read, position, length))
             is_progressive = marker in (0xC2, 0xC6, 0xCA, 0xCE)
             # A progressive image is held whole as coefficients of two bytes; another one takes a few rows.
             work = width * height * channels * 2 if is_progressive else width * channels * 64
             return ImageHeader("jpeg", width, height, channels, work + length)
         if marker in (0xD9, 0xDA):
             break
-        at += 2 + (head[i + 2] << 8 | head[i + 3])
+        position += 2 + (head[i + 2] << 8 | head[i + 3])
     raise ImageFault("a JPEG without a size: damaged or cut off in its header")
 
 
@@ -126,18 +126,18 @@ def _webp(head: bytes, length: int) -> ImageHeader:
     return ImageHeader("webp", width, height, channels, width * height * 4 + length)
 
 
-def _scan_of(read: Read, at: int, length: int) -> int:
-    """Return where the compressed pixels of a JPEG begin, after the segment at `at`.
+def _scan_of(read: Read, position: int, length: int) -> int:
+    """Return where the compressed pixels of a JPEG begin, after the segment at `position`.
 
     A thumbnail in its header has an end marker of its own.
     """
     for _ in range(_MAX_SEGMENTS):
-        head = read(at, 4)
+        head = read(position, 4)
         if len(head) < 4 or head[0] != 0xFF:
             break
         if head[1] == 0xDA:
-            return at
-        at += 1 if head[1] == 0xFF else 2 if head[1] in _STANDALONE else 2 + (head[2] << 8 | head[3])
+            return position
+        position += 1 if head[1] == 0xFF else 2 if head[1] in _STANDALONE else 2 + (head[2] << 8 | head[3])
     return length
 
 

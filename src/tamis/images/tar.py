@@ -72,25 +72,25 @@ def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
         name, header_size = "", -1
 
 
-def _header_fault(block: bytes, at: int) -> TarFault:
+def _header_fault(block: bytes, position: int) -> TarFault:
     """Return the fault of a block that is no whole header."""
     if len(block) < BLOCK:
-        return TarFault(at, "the tar ends inside a header")
-    return TarFault(at, "no header of a tar where one should be")
+        return TarFault(position, "the tar ends inside a header")
+    return TarFault(position, "no header of a tar where one should be")
 
 
-def _extended(file: Bytes, at: int, kind: bytes, n_bytes: int, name: str, header_size: int) -> tuple[str, int]:
-    """Return name and size of the next member after the extension header at byte `at`, given those known before it."""
-    data = at + BLOCK
+def _extended(file: Bytes, position: int, kind: bytes, n_bytes: int, name: str, header_size: int) -> tuple[str, int]:
+    """Return name and size of the member after the extension header at byte `position`, given those known before."""
+    data = position + BLOCK
     if kind in (b"g", b"K"):
         if data + n_bytes > file.size:  # the rest would be skipped silently
-            raise TarFault(at, "the tar ends inside a header")
+            raise TarFault(position, "the tar ends inside a header")
         return name, header_size
     if n_bytes > _MAX_EXTRA_BYTES:
-        raise TarFault(at, f"a header of {n_bytes:,} bytes")
+        raise TarFault(position, f"a header of {n_bytes:,} bytes")
     extra = file.pread(n_bytes, data)
     if len(extra) < n_bytes:
-        raise TarFault(at, "the tar ends inside a header")
+        raise TarFault(position, "the tar ends inside a header")
     if kind == b"L":
         return text_of(extra), header_size
     path, length = pax(extra)
@@ -99,12 +99,12 @@ def _extended(file: Bytes, at: int, kind: bytes, n_bytes: int, name: str, header
 
 def _after_zeros(file: Bytes, first: int, size: int) -> int:
     """Return the offset of the first block from `first` on that is not all zeros, or `size` if there is none."""
-    at = first
-    while at < size and (data := file.pread(_ZEROS_BYTES, at)):
+    position = first
+    while position < size and (data := file.pread(_ZEROS_BYTES, position)):
         if rest := data.lstrip(b"\0"):
-            at += len(data) - len(rest)
-            return at - (at - first) % BLOCK
-        at += len(data)
+            position += len(data) - len(rest)
+            return position - (position - first) % BLOCK
+        position += len(data)
     return size
 
 
@@ -130,16 +130,16 @@ def padded(n_bytes: int) -> int:
     return -(-n_bytes // BLOCK) * BLOCK
 
 
-def number(field: bytes, at: int) -> int:
-    """Return the size field of the header at byte `at`. Raise TarFault if it holds no size."""
+def number(field: bytes, position: int) -> int:
+    """Return the size field of the header at byte `position`. Raise TarFault if it holds no size."""
     if field[0] & 0x80:  # too large for octal digits: a binary number
         value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] & 0x40:
-            raise TarFault(at, "a member with a negative size")
+            raise TarFault(position, "a member with a negative size")
         return value
     digits = field.strip(b" \0")
     if digits.strip(b"01234567"):  # a sign, or what Python takes for a number: 1_0, 0o7
-        raise TarFault(at, f"a member has no valid size: {field!r}")
+        raise TarFault(position, f"a member has no valid size: {field!r}")
     return int(digits, 8) if digits else 0
 
 
@@ -151,17 +151,17 @@ def plain_name(block: bytes) -> str:
 
 def pax(extra: bytes) -> tuple[str, int]:
     """Name and size in an extended header, lines of `<length> key=value`; "" and -1 where it has none."""
-    name, size, at = "", -1, 0
-    while at < len(extra):
-        digits, space, _ = extra[at : at + 20].partition(b" ")
+    name, size, position = "", -1, 0
+    while position < len(extra):
+        digits, space, _ = extra[position : position + 20].partition(b" ")
         if not space or not digits.isdigit() or int(digits) < 5:
             break
-        key, _, value = extra[at + len(digits) + 1 : at + int(digits) - 1].partition(b"=")
+        key, _, value = extra[position + len(digits) + 1 : position + int(digits) - 1].partition(b"=")
         if key == b"path":
             name = value.decode("utf-8", "replace")
         elif key == b"size" and value.isdigit() and len(value) < 20:
             size = int(value)
-        at += int(digits)
+        position += int(digits)
     return name, size
 
 

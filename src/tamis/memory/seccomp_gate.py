@@ -194,14 +194,14 @@ def _assembled(lines: list[tuple[int, int, str, str] | str]) -> bytes:
             places[line] = n
         else:
             n += 1
-    code, at = [], 0
+    code, position = [], 0
     for line in lines:
         if isinstance(line, str):
             continue
         operation, value, yes, no = line
-        jumps = [places[label] - at - 1 if label else 0 for label in (yes, no)]
+        jumps = [places[label] - position - 1 if label else 0 for label in (yes, no)]
         code.append(struct.pack("=HBBI", operation, *jumps, value))
-        at += 1
+        position += 1
     return b"".join(code)
 
 

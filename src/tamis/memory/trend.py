@@ -74,14 +74,14 @@ def _ranks(values: Sequence[float]) -> list[float]:
     """Return ranks, 1 for the smallest; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
-    at = 0
-    while at < len(order):
-        end = at
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+    position = 0
+    while position < len(order):
+        end = position
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[position]]:
             end += 1
-        for k in range(at, end + 1):
-            ranks[order[k]] = (at + end) / 2 + 1
-        at = end + 1
+        for k in range(position, end + 1):
+            ranks[order[k]] = (position + end) / 2 + 1
+        position = end + 1
     return ranks
 
 

@@ -46,11 +46,11 @@ def split_into_n_chunks(iterable: Iterable[T], num_chunks: int) -> Iterator[list
         raise UsageError(f"num_chunks: expected at least 1, got {num_chunks}")
     items = list(iterable)
     size, longer = divmod(len(items), num_chunks)
-    at = 0
+    position = 0
     for i in range(min(num_chunks, len(items))):
-        end = at + size + (i < longer)
-        yield items[at:end]
-        at = end
+        end = position + size + (i < longer)
+        yield items[position:end]
+        position = end
 
 
 def pairwise(iterable: Iterable[T]) -> Iterable[tuple[T, T]]:

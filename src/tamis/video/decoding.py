@@ -81,22 +81,22 @@ def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
     if not times_s:
         return
     frames = Frames(path, max(0.0, times_s[0] - _BEFORE_S))
-    at, last, last_s = 0, None, 0.0
+    position, last, last_s = 0, None, 0.0
     for seen_s, frame in frames:
-        while at < len(times_s) and times_s[at] <= seen_s:
-            is_last = last is not None and times_s[at] - last_s <= seen_s - times_s[at]
-            yield at, last if is_last else frame
-            at += 1
-        if at == len(times_s):
+        while position < len(times_s) and times_s[position] <= seen_s:
+            is_last = last is not None and times_s[position] - last_s <= seen_s - times_s[position]
+            yield position, last if is_last else frame
+            position += 1
+        if position == len(times_s):
             return
         last, last_s = frame, seen_s
     if last is None:
         raise VideoFault(
             f"no frame can be decoded from {times_s[0]:.2f} s on" + (f": {frames.fault}" if frames.fault else "")
         )
-    while at < len(times_s):  # after the last frame
-        yield at, last
-        at += 1
+    while position < len(times_s):  # after the last frame
+        yield position, last
+        position += 1
 
 
 def check_shows(path: str) -> None:

@@ -60,11 +60,11 @@ class MotionMap:
         rows, columns, order, values = [], [], [], []
         for dy in range(int(n_high.max(initial=1))):
             for dx in range(int(n_wide.max(initial=1))):
-                at = np.flatnonzero((n_high > dy) & (n_wide > dx))
-                rows.append(top[at] + dy)
-                columns.append(left[at] + dx)
-                order.append(at)
-                values.append(length[at])
+                indices = np.flatnonzero((n_high > dy) & (n_wide > dx))
+                rows.append(top[indices] + dy)
+                columns.append(left[indices] + dx)
+                order.append(indices)
+                values.append(length[indices])
         y, x = np.concatenate(rows), np.concatenate(columns)
         inside = (y >= 0) & (y < self._shape[0]) & (x >= 0) & (x < self._shape[1])
         by_vector = np.argsort(np.concatenate(order)[inside], kind="stable")

@@ -52,7 +52,7 @@ class ClusterExecutor(BaseExecutor, Closing):
 
     def placement_options(self) -> dict[str, Any]:
         """Return the options for the placement, as JSON values."""
-        return {key: self.config.get(key, default) for key, default in self.own_config.items()}
+        return {}
 
     def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> RemoteWorkers:
         budget_bytes = config.budget_bytes or find_budget(None, os.environ).bytes

@@ -21,13 +21,13 @@ class RayActorPoolExecutor(RayExecutor):
 
     name = "ray"
     placement = "tamis.backends.ray_cluster.actor_placement:ActorPlacement"
-    own_config: Mapping[str, Any] = {
-        "runtime_env": {},
-        "reserved_cpus": 0.0,
-        "reserved_gpus": 0.0,
-        "resource_wait_timeout_s": 5.0,
-        "resource_wait_interval_s": 0.2,
-    }
+    own_config = (
+        "runtime_env",
+        "reserved_cpus",
+        "reserved_gpus",
+        "resource_wait_timeout_s",
+        "resource_wait_interval_s",
+    )
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class RayActorPoolExecutor(RayExecutor):
         super().__init__(config, ignore_head_node, **options)
         self.show_progress, self.progress_interval = show_progress, progress_interval
         check_seconds(progress_interval, "progress_interval")
-        own = self.placement_options()
+        own = self.ray_options()
         for key in ("reserved_cpus", "reserved_gpus", "resource_wait_timeout_s"):
-            check_amount(own[key], key)
-        check_seconds(own["resource_wait_interval_s"], "resource_wait_interval_s")
-        env = self.config.get("runtime_env") or {}
+            check_amount(getattr(own, key), key)
+        check_seconds(own.resource_wait_interval_s, "resource_wait_interval_s")
+        env = own.runtime_env or {}
         if set(env) - {"env_vars"}:
             raise UsageError(
                 f"runtime_env: only env_vars is known here, got {sorted(env)}; install what stages need on every node"

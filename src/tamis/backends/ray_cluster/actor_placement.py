@@ -2,9 +2,9 @@
 
 Replaced where it dies, added where a node joins.
 
-Options: `reserved_cpus`, `reserved_gpus` (left to others on every node), `resource_wait_timeout_s` (for CPUs that
-others hold: then the agent does without them, as far as Ray's books go), `resource_wait_interval_s` (how often nodes
-are looked at), `ignore_head_node`, `runtime_env`.
+Of its options (options.py), `reserved_cpus` and `reserved_gpus` are left to others on every node;
+`resource_wait_timeout_s` is how long CPUs that others hold are waited for (then the agent does without them, as far as
+Ray's books go), `resource_wait_interval_s` how often nodes are looked at.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.placement import DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.nodes import Node, RayConnection, cpus_and_gpus, start_agent, usable_nodes
+from tamis.backends.ray_cluster.options import options_of
 
 _MAX_STARTS = 100  # of agents on one node: one that never stays is not started forever
 _PING_S = 2.0
@@ -44,7 +45,7 @@ class ActorPlacement(RayConnection):
     def place(self, request: PlacementRequest, driver: DriverLink) -> None:
         import ray
 
-        pause_s = max(float(request.options.get("resource_wait_interval_s", 0.2)), 0.05)
+        pause_s = max(float(options_of(request).resource_wait_interval_s), 0.05)
         while not driver.ended.is_set():
             self._start_missing(request, driver)
             self._forget_dead(driver)
@@ -76,7 +77,7 @@ class ActorPlacement(RayConnection):
         """
         n_cpus, _ = cpus_and_gpus(node["Resources"], request)
         waited_s = time.monotonic() - self._waiting_since_s.setdefault(node_id, time.monotonic())
-        timeout_s = float(request.options.get("resource_wait_timeout_s", 5.0))
+        timeout_s = float(options_of(request).resource_wait_timeout_s)
         if int(_free_resources(node_id).get("CPU", 0)) >= n_cpus or waited_s > timeout_s:
             del self._waiting_since_s[node_id]
             return False
@@ -124,7 +125,7 @@ def _start_actor(node_id: str, node: Node, request: PlacementRequest) -> Any:
         num_cpus=min(n_cpus, int(free.get("CPU", 0))),
         num_gpus=min(n_gpus, free.get("GPU", 0)),
         memory=min(request.memory_bytes, int(free.get("memory", 0))),
-        runtime_env=request.options.get("runtime_env") or None,
+        runtime_env=options_of(request).runtime_env or None,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
     ).remote(request.agent(n_cpus))
 

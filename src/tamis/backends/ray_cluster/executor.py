@@ -7,11 +7,13 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.backends.cluster.session import ClusterEndpoint
 from tamis.backends.ray_cluster.head import Head, HeadOptions
+from tamis.backends.ray_cluster.options import RayOptions
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.progress import Progress
 from tamis.errors import WorkerError
@@ -44,8 +46,13 @@ class RayExecutor(ClusterExecutor):
         address = self.address or address_of_this_program() or os.environ.get(ADDRESS_VARIABLE, "")
         return RayCluster(address, self.head_options(budget_bytes))
 
+    def ray_options(self) -> RayOptions:
+        """Return the options for the placement, from `config` and the parameters."""
+        own = {key: self.config[key] for key in self.own_config if key in self.config}
+        return RayOptions(ignore_head_node=self.ignore_head_node, **own)
+
     def placement_options(self) -> dict[str, Any]:
-        return {"ignore_head_node": self.ignore_head_node, **super().placement_options()}
+        return asdict(self.ray_options())
 
     def head_options(self, budget_bytes: int) -> HeadOptions:
         """Return the options for the head of our own cluster: all cores, like the local executor."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.placement import AgentProcess, PlacementRequest
+from tamis.backends.ray_cluster.options import options_of
 
 Node = dict[str, Any]  # as ray.nodes() describes it
 
@@ -43,15 +44,16 @@ def usable_nodes(request: PlacementRequest) -> dict[str, Node]:
     import ray
 
     nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
-    if request.options.get("ignore_head_node") and len(nodes) > 1:
+    if options_of(request).ignore_head_node and len(nodes) > 1:
         return {i: node for i, node in nodes.items() if "node:__internal_head__" not in node["Resources"]}
     return nodes
 
 
 def cpus_and_gpus(resources: dict[str, float], request: PlacementRequest) -> tuple[int, float]:
     """Return the CPUs and GPUs that an agent may use on a node with these resources, less the reserved ones."""
-    n_cpus = int(resources.get("CPU", 0) - float(request.options.get("reserved_cpus", 0.0)))
-    n_gpus = max(0.0, resources.get("GPU", 0) - float(request.options.get("reserved_gpus", 0.0)))
+    options = options_of(request)
+    n_cpus = int(resources.get("CPU", 0) - float(options.reserved_cpus))
+    n_gpus = max(0.0, resources.get("GPU", 0) - float(options.reserved_gpus))
     return max(1, n_cpus), n_gpus
 
 

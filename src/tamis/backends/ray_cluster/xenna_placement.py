@@ -14,6 +14,7 @@ from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.placement import DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.leases import LeaseHolder, repeat
 from tamis.backends.ray_cluster.nodes import Node, RayConnection
+from tamis.backends.ray_cluster.options import options_of
 
 _N_ITEMS = 64  # of one pipeline, for every node; another follows while the run continues
 
@@ -34,19 +35,19 @@ def make_pipeline(request: PlacementRequest, nodes: list[Node]) -> Any:
     """Return the pipeline specification with the user's settings."""
     from cosmos_xenna.pipelines import v1 as pipelines
 
-    options = request.options
-    share = float(options["cpu_allocation_percentage"])
+    options = options_of(request)
+    share = float(options.cpu_allocation_percentage)
     cpus = min((n["Resources"].get("CPU", 1) for n in nodes), default=1)
     gpus = min((n["Resources"].get("GPU", 0) for n in nodes), default=0)
-    mode = pipelines.ExecutionMode.BATCH if options["execution_mode"] == "batch" else pipelines.ExecutionMode.STREAMING
+    mode = pipelines.ExecutionMode.BATCH if options.execution_mode == "batch" else pipelines.ExecutionMode.STREAMING
     streaming = pipelines.StreamingSpecificSpec(
-        autoscale_interval_s=float(options["autoscale_interval_s"]),
+        autoscale_interval_s=float(options.autoscale_interval_s),
         executor_verbosity_level=pipelines.VerbosityLevel.INFO,
     )
     config = pipelines.PipelineConfig(
         execution_mode=mode,
-        logging_interval_s=float(options["logging_interval"]),
-        ignore_failures=bool(options["ignore_failures"]),
+        logging_interval_s=float(options.logging_interval),
+        ignore_failures=bool(options.ignore_failures),
         return_last_stage_outputs=True,
         mode_specific=None if mode is pipelines.ExecutionMode.BATCH else streaming,
         # Xenna rounds down, and would find no CPU on a node with one: its share is at least one core.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from tamis.backends.ray_cluster.executor import RayExecutor
 
 
@@ -19,4 +16,4 @@ class RayDataExecutor(RayExecutor):
 
     name = "ray_data"
     placement = "tamis.backends.ray_cluster.data_placement:DataPlacement"
-    own_config: Mapping[str, Any] = {"ignore_failures": False}
+    own_config = ("ignore_failures",)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tamis.backends.ray_cluster.executor import RayExecutor
 from tamis.backends.ray_cluster.head import HeadOptions
+from tamis.backends.ray_cluster.options import RayOptions
 from tamis.errors import UsageError
 from tamis.sizes import check_seconds, is_number
 
@@ -24,28 +25,21 @@ class XennaExecutor(RayExecutor):
 
     name = "xenna"
     placement = "tamis.backends.ray_cluster.xenna_placement:XennaPlacement"
-    own_config: Mapping[str, Any] = {
-        "logging_interval": 60,
-        "ignore_failures": False,
-        "cpu_allocation_percentage": 0.95,
-        "autoscale_interval_s": 180,
-    }
+    own_config = ("logging_interval", "ignore_failures", "cpu_allocation_percentage", "autoscale_interval_s")
 
     def __init__(self, config: Mapping[str, Any] | None = None, ignore_head_node: bool = False, **options: Any) -> None:
         if ignore_head_node:
             raise ValueError("XennaExecutor: Xenna uses every node; ignore_head_node is for the other executors")
         super().__init__(config, ignore_head_node, **options)
-        own = self.placement_options()
-        if not is_number(own["cpu_allocation_percentage"]) or not 0 < own["cpu_allocation_percentage"] <= 1:
-            raise UsageError(
-                "cpu_allocation_percentage: expected a share above 0 and up to 1, got "
-                f"{own['cpu_allocation_percentage']!r}"
-            )
-        for key in ("logging_interval", "autoscale_interval_s"):
-            check_seconds(own[key], key)
+        own = self.ray_options()
+        share = own.cpu_allocation_percentage
+        if not is_number(share) or not 0 < share <= 1:
+            raise UsageError(f"cpu_allocation_percentage: expected a share above 0 and up to 1, got {share!r}")
+        check_seconds(own.logging_interval, "logging_interval")
+        check_seconds(own.autoscale_interval_s, "autoscale_interval_s")
 
-    def placement_options(self) -> dict[str, Any]:
-        return {**super().placement_options(), "execution_mode": self.config.get("execution_mode", "streaming")}
+    def ray_options(self) -> RayOptions:
+        return replace(super().ray_options(), execution_mode=self.config.get("execution_mode", "streaming"))
 
     def head_options(self, budget_bytes: int) -> HeadOptions:
         """Return the options of a head with the API server, which is part of the dashboard and which Xenna asks."""

@@ -16,7 +16,6 @@ from tamis.cli.terminal.show import print_folded, print_json, print_table
 from tamis.dedup import planning
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.kinds import KINDS
-from tamis.dedup.workflows import load_workflow
 from tamis.errors import BudgetError, UsageError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
@@ -41,7 +40,7 @@ def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bo
     parameters = {k: plain_scalar(v) for k, v in overrides.items()}
     parameters = {"input_path": words[1] if len(words) == 2 else "planned", "output_path": "planned", **parameters}
     try:
-        return load_workflow(KINDS[words[0]])(**parameters)
+        return KINDS[words[0]].load_workflow()(**parameters)
     except TypeError as exc:  # an unknown name
         raise UsageError(f"--set: {str(exc).rpartition(') ')[2] or exc}") from None
 

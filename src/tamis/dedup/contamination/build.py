@@ -123,13 +123,13 @@ class _ItemFiles:
             row, full = windows.field("row"), windows.field("kind") == FULL
             # Of a short item the first words are enough: the rest is compared with the text.
             mine = np.where(full, kind[row] == CHECKED, (kind[row] == AS_A_WHOLE) & (windows.field("token") == 0))
-            at = np.flatnonzero(mine)
-            entries = np.empty(len(at), _ENTRY)
-            entries["hash"] = windows.hashes[at]
+            indices = np.flatnonzero(mine)
+            entries = np.empty(len(indices), _ENTRY)
+            entries["hash"] = windows.hashes[indices]
             entries["posting"] = pack_postings(
-                self._size + windows.field("start")[at], windows.field("token")[at], ~full[at]
+                self._size + windows.field("start")[indices], windows.field("token")[indices], ~full[indices]
             )
-            n_ngrams += np.bincount(row[at], minlength=len(texts))
+            n_ngrams += np.bincount(row[indices], minlength=len(texts))
             self._wait(entries)
         items = np.zeros(len(texts), ITEM)
         items["set"], items["file"], items["row"], items["kind"] = number, file, rows, kind

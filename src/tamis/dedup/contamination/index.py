@@ -126,11 +126,11 @@ class EvaluationIndex:
 
     def _verified(self, data: Array, ends: Array, windows: Windows) -> Hits:
         rows = self._find(windows.hashes)
-        at = np.flatnonzero(rows >= 0)
-        if not len(at):
+        indices = np.flatnonzero(rows >= 0)
+        if not len(indices):
             return _no_hits()
-        fields, entry = windows.fields[at], rows[at]
-        is_short = windows.field("kind")[at] == SHORT
+        fields, entry = windows.fields[indices], rows[indices]
+        is_short = windows.field("kind")[indices] == SHORT
         # A short item shares its first words with others: each of these is compared.
         candidates = [(k, int(e)) for k, e in zip(np.flatnonzero(~is_short).tolist(), entry[~is_short], strict=True)]
         for k in np.flatnonzero(is_short).tolist():
@@ -159,8 +159,8 @@ class EvaluationIndex:
         known, rows = self._hashes.read_ranges(self._directory[part], self._directory[part + 1])
         out = np.full(len(hashes), -1, np.int64)
         if len(known):  # parts in ascending order: together they ascend, too
-            at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-            out[order] = np.where(known[at] == asked, rows[at], -1)
+            positions = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+            out[order] = np.where(known[positions] == asked, rows[positions], -1)
         return out
 
     def _read_rows(self, stored: _OpenArray, rows: NDArray[np.int64]) -> Array:
@@ -175,14 +175,14 @@ class EvaluationIndex:
         order = np.argsort(first, kind="stable")
         parts: list[Array] = []
         base, size = np.empty(len(first), np.int64), 0
-        at, stop = 0, 0  # of the part that is being extended
+        position, stop = 0, 0  # of the part that is being extended
         open_part: list[int] = []
 
         def finish() -> None:
             nonlocal size
             if open_part:
-                part = self._texts.read(at, stop)
-                base[open_part] = size + first[open_part] - at
+                part = self._texts.read(position, stop)
+                base[open_part] = size + first[open_part] - position
                 parts.append(part)
                 size += len(part)
                 open_part.clear()
@@ -191,7 +191,7 @@ class EvaluationIndex:
             if open_part and int(first[k]) > stop + _GAP:
                 finish()
             if not open_part:
-                at, stop = int(first[k]), int(end[k])
+                position, stop = int(first[k]), int(end[k])
             stop = max(stop, int(end[k]))
             open_part.append(k)
         finish()

@@ -135,11 +135,11 @@ def cut_spans(data: bytes, spans: Array) -> bytes:
     >>> cut_spans(b"ab cd ef", np.array([[3, 5]]))
     b'ab  ef'
     """
-    parts, at = [], 0
+    parts, position = [], 0
     for start, end in spans.tolist():
-        parts.append(data[at:start])
-        at = end
-    return b"".join([*parts, data[at:]])
+        parts.append(data[position:start])
+        position = end
+    return b"".join([*parts, data[position:]])
 
 
 def spans_to_cut(index: EvaluationIndex, data: bytes, limits: Limits, excepted: Array) -> NDArray[np.int64]:

@@ -52,9 +52,9 @@ def equal_in_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array
     sort_pairs(keys, numbers)
     starts, ends = runs(keys)
     sizes = ends - starts
-    at = positions_in(starts, ends)  # of all members, group after group
-    n = len(at)
-    member, group = numbers[at], np.repeat(np.arange(len(starts)), sizes)
+    indices = positions_in(starts, ends)  # of all members, group after group
+    n = len(indices)
+    member, group = numbers[indices], np.repeat(np.arange(len(starts)), sizes)
     del keys, numbers
     facts = records.gather_any(["lo", "rank"], member)
     lo, rank = facts["lo"], facts["rank"]

@@ -130,8 +130,8 @@ class Linked:
             )
         parents = new_parents(len(nodes))
         for edges in self._iter_edges():
-            at = np.searchsorted(nodes, edges.ravel()).astype(np.uint32).reshape(-1, 2)
-            link(parents, np.ascontiguousarray(at[:, 0]), np.ascontiguousarray(at[:, 1]))
+            positions = np.searchsorted(nodes, edges.ravel()).astype(np.uint32).reshape(-1, 2)
+            link(parents, np.ascontiguousarray(positions[:, 0]), np.ascontiguousarray(positions[:, 1]))
         return _pairs(parents, nodes)
 
     def _iter_edges(self) -> Iterable[NDArray[np.uint32]]:

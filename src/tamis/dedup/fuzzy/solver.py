@@ -222,9 +222,9 @@ def _joined(
     def moved(part_kept: Array) -> tuple[Array, Array]:
         if not len(gone):
             return part_kept, np.ones(len(part_kept), np.float32)
-        at = np.minimum(np.searchsorted(gone, part_kept), len(gone) - 1)
-        also = gone[at] == part_kept
-        return np.where(also, partners[at], part_kept), np.where(also, similarity[at], np.float32(1))
+        positions = np.minimum(np.searchsorted(gone, part_kept), len(gone) - 1)
+        also = gone[positions] == part_kept
+        return np.where(also, partners[positions], part_kept), np.where(also, similarity[positions], np.float32(1))
 
     for part in equal:
         np.add.at(sizes, moved(part.kept)[0], np.uint32(1))

@@ -131,16 +131,16 @@ class IdTable:
         if n_read != len(raw):
             raise FormatError("a table of ids ends early; start over with fresh (--fresh)")
         keys, others = np.ascontiguousarray(ids[:, 0]), ids[:, 1]
-        at = np.searchsorted(keys, hi)
+        positions = np.searchsorted(keys, hi)
         is_listed = np.zeros(len(hi), bool)
         pending = np.arange(len(hi))
         while len(pending):  # once, but for ids that share the first half of their hash
-            pending = pending[at[pending] < len(keys)]
-            pending = pending[keys[at[pending]] == hi[pending]]
-            same = others[at[pending]] == lo[pending]
+            pending = pending[positions[pending] < len(keys)]
+            pending = pending[keys[positions[pending]] == hi[pending]]
+            same = others[positions[pending]] == lo[pending]
             is_listed[pending[same]] = True
             pending = pending[~same]
-            at[pending] += 1
+            positions[pending] += 1
         return is_listed
 
 

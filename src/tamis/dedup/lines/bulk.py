@@ -84,11 +84,11 @@ class BulkUnits:
             self._n_more[units] += _sums(facts & 3, ends)
             other[units] |= _sums((facts & OTHER) != 0, ends) > 0
             self._shorter[units] |= _sums((facts & SHORTER) != 0, ends) > 0
-        at = np.flatnonzero(facts & CHANGED)
-        lead, code = lead[at], code[at]
+        indices = np.flatnonzero(facts & CHANGED)
+        lead, code = lead[indices], code[indices]
         self._low[lead] = table.new[0][code]
         self._low[lead + 1] = table.new[1][code]
-        three = np.flatnonzero(n_bytes[at] == 3)
+        three = np.flatnonzero(n_bytes[indices] == 3)
         self._low[lead[three] + 2] = table.new[2][code[three]]
 
     def normalized(self, which: Array) -> Iterator[tuple[Array, Array, Array, Array, Array]]:

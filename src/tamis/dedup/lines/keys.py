@@ -36,11 +36,11 @@ class UnitKeys:
         """Return (units, their keys), ascending, of units of at least `min_chars` characters after normalisation."""
         a, b = int(units.start[0]), int(units.stop[-1])
         other = self._bulk.load(data[a:b], units.start - a, units.end - a, units.stop - a)
-        at = np.flatnonzero(~other & (units.end - units.start >= self.min_chars))
-        hashes = [self._hashed(*part) for part in self._bulk.normalized(at)]
-        at = np.flatnonzero(other)
-        if len(at):
-            hashes.append(self._of_others(data, units.start[at], units.end[at], at))
+        indices = np.flatnonzero(~other & (units.end - units.start >= self.min_chars))
+        hashes = [self._hashed(*part) for part in self._bulk.normalized(indices)]
+        indices = np.flatnonzero(other)
+        if len(indices):
+            hashes.append(self._of_others(data, units.start[indices], units.end[indices], indices))
         if len(hashes) == 1:
             return hashes[0]
         which, keys = (np.concatenate([f[k] for f in hashes]) for k in range(2))

@@ -152,23 +152,23 @@ def _decide(part: _KeyPart, chunk: int, rule: CutLines, marks: _Marks, totals: C
         often = ends - starts >= rule.min_count
         starts, ends = starts[often], ends[often]
         _count(totals, ends - starts, numbers[place[starts]])
-        at = positions_in(starts + rule.keep_first, ends)
-        marks.add(np.sort(numbers[place[at]]))
+        indices = positions_in(starts + rule.keep_first, ends)
+        marks.add(np.sort(numbers[place[indices]]))
         return
     # One unit that is everywhere: no part of the key space that holds it is small. Keys are counted chunk by chunk.
     most = max(1, chunk // 4)
     keys, counts, firsts = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint64)
     for some, numbers in part.read(most):
-        new, at, n = np.unique(some, return_index=True, return_counts=True)
-        keys, counts, firsts = _merged([keys, new], [counts, n], [firsts, numbers[at]])
+        new, indices, n = np.unique(some, return_index=True, return_counts=True)
+        keys, counts, firsts = _merged([keys, new], [counts, n], [firsts, numbers[indices]])
     often = counts >= max(2, rule.min_count)
     keys, firsts = keys[often], firsts[often]
     _count(totals, counts[often], firsts)
     for some, numbers in part.read(most):
-        at = np.minimum(np.searchsorted(keys, some), max(len(keys) - 1, 0))
-        gone = keys[at] == some if len(keys) else np.zeros(len(some), bool)
+        indices = np.minimum(np.searchsorted(keys, some), max(len(keys) - 1, 0))
+        gone = keys[indices] == some if len(keys) else np.zeros(len(some), bool)
         if rule.keep_first and len(keys):
-            gone &= firsts[at] != numbers
+            gone &= firsts[indices] != numbers
         marks.add(numbers[gone])
 
 
@@ -184,8 +184,8 @@ def _merged(keys: list[Array], counts: list[Array], firsts: list[Array]) -> tupl
     key, count, first = key[order], count[order], first[order]
     new = np.ones(len(key), bool)
     new[1:] = key[1:] != key[:-1]
-    at = np.flatnonzero(new)
-    return key[at], np.add.reduceat(count, at) if len(at) else count, first[at]
+    indices = np.flatnonzero(new)
+    return key[indices], np.add.reduceat(count, indices) if len(indices) else count, first[indices]
 
 
 def _count(totals: CutTotals, sizes: Array, firsts: Array) -> None:
@@ -198,8 +198,8 @@ def _count(totals: CutTotals, sizes: Array, firsts: Array) -> None:
         label = "2" if k == 1 else f"{2 ** (k - 1) + 1}-{2**k}"
         totals.sizes[label] = totals.sizes.get(label, 0) + n
     if len(sizes) > N_MOST:
-        at = np.lexsort((firsts, -sizes))[:N_MOST]
-        sizes, firsts = sizes[at], firsts[at]
+        indices = np.lexsort((firsts, -sizes))[:N_MOST]
+        sizes, firsts = sizes[indices], firsts[indices]
     totals.most = heapq.nlargest(
         N_MOST, [*totals.most, *zip(sizes.tolist(), (-firsts.astype(np.int64)).tolist(), strict=True)]
     )
@@ -221,9 +221,9 @@ class _Marks:
     def add(self, numbers: Array) -> None:
         """Append numbers, which must ascend."""
         self.n += len(numbers)
-        at = np.searchsorted(numbers, self._bounds)
-        for r in np.flatnonzero(np.diff(at)).tolist():
-            mine = (numbers[at[r] : at[r + 1]].astype(np.int64) - self._bounds[r]).astype(np.uint32)
+        positions = np.searchsorted(numbers, self._bounds)
+        for r in np.flatnonzero(np.diff(positions)).tolist():
+            mine = (numbers[positions[r] : positions[r + 1]].astype(np.int64) - self._bounds[r]).astype(np.uint32)
             self._cut_numbers.add(r, mine)
 
     def flags(self, r: int) -> Array:
@@ -243,12 +243,12 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
     n_edited = n_units = n_without_text = 0
     for r, (first, last) in enumerate(itertools.pairwise(marks.runs)):
         gone = marks.flags(r)
-        at = 0
+        position = 0
         for i in range(first, last):
             facts = records.documents(i)
             bounds = facts["bounds"]
-            local = np.flatnonzero(gone[at : at + int(bounds[-1])])
-            at += int(bounds[-1])
+            local = np.flatnonzero(gone[position : position + int(bounds[-1])])
+            position += int(bounds[-1])
             n_cut = np.diff(np.searchsorted(local, bounds))
             rows = np.flatnonzero(n_cut)
             if len(rows):

@@ -57,8 +57,8 @@ def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array,
         other = units.row[1:] != units.row[:-1]
         opens[1:] &= ~rest[:-1] | other
         closes[:-1] &= ~rest[1:] | other
-        at = np.flatnonzero(closes)
-        spans.append((units.row[at], units.start[opens], units.stop[at], units.end[at]))
+        indices = np.flatnonzero(closes)
+        spans.append((units.row[indices], units.start[opens], units.stop[indices], units.end[indices]))
         ends = np.append(np.flatnonzero(other), len(rest) - 1)
         n_units[units.row[ends]] = units.number[ends] + 1
         open_end[units.row[units.last & ~rest]] = True

@@ -57,16 +57,16 @@ def split_units(parts: StringBuffers, unit: str) -> Iterator[Units]:
         row += 1
 
 
-def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> Iterator[Units]:
+def _lines_of_large(data: Array, position: int, end: int, row: int, room: Array) -> Iterator[Units]:
     """Yield the lines of one text that is larger than a window."""
     number = 0
-    while at < end:
-        feed = _FEED.search(memoryview(data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
+    while position < end:
+        feed = _FEED.search(memoryview(data), min(position + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
         cut = end if feed is None else feed.end()
-        lines = _lines(data, np.array([at, cut]), row, number, feed is None, room)
+        lines = _lines(data, np.array([position, cut]), row, number, feed is None, room)
         yield lines
-        number, at = int(lines.number[-1]) + 1, cut
-        if at == end and feed is not None:  # the text ends in a line feed: an empty line comes last
+        number, position = int(lines.number[-1]) + 1, cut
+        if position == end and feed is not None:  # the text ends in a line feed: an empty line comes last
             yield _lines(data, np.array([end, end]), row, number, True, room)
 
 
@@ -153,12 +153,12 @@ def _paragraphs(data: Array, lines: Units) -> Units:
     first[1:] = lines.row[1:] != lines.row[:-1]
     opens = first.copy()
     opens[1:] |= ~blank[1:] & blank[:-1]
-    at = np.flatnonzero(opens)
-    n_filled = np.add.reduceat(~blank, at, dtype=np.int64)  # lines that are not blank come first
-    closing = np.append(at[1:], len(blank)) - 1
-    start = lines.start[at]
-    end = np.where(n_filled > 0, lines.end[at + np.maximum(n_filled, 1) - 1], start)
-    rows, head = lines.row[at], first[at]
+    indices = np.flatnonzero(opens)
+    n_filled = np.add.reduceat(~blank, indices, dtype=np.int64)  # lines that are not blank come first
+    closing = np.append(indices[1:], len(blank)) - 1
+    start = lines.start[indices]
+    end = np.where(n_filled > 0, lines.end[indices + np.maximum(n_filled, 1) - 1], start)
+    rows, head = lines.row[indices], first[indices]
     numbers = _count(head, rows) - (n_filled == 0)[np.flatnonzero(head)][rows - rows[0]]
     return Units(rows, numbers, start, end, lines.stop[closing], lines.last[closing])
 

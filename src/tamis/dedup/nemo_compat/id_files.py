@@ -183,8 +183,8 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         ids = ids_of(*batch.places())
-        at = np.searchsorted(self._listed, ids)
-        batch = batch.filter(np.append(self._listed, -1)[at] == ids)
+        positions = np.searchsorted(self._listed, ids)
+        batch = batch.filter(np.append(self._listed, -1)[positions] == ids)
         return batch.with_column(self.called, batch.column(self.id_field)) if self.called else batch
 
 

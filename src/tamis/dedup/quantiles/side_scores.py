@@ -74,10 +74,10 @@ class SideScores:
                 mine = np.flatnonzero(paths == path)
                 known = offsets[mine]
                 order = np.argsort(known, kind="stable")
-                at = np.minimum(np.searchsorted(known[order], offset[rows]), max(len(known) - 1, 0))
+                positions = np.minimum(np.searchsorted(known[order], offset[rows]), max(len(known) - 1, 0))
                 if not len(known):
                     continue
-                hit = known[order][at] == offset[rows]
+                hit = known[order][positions] == offset[rows]
                 for k, values in enumerate(scores):
-                    columns[k][rows[hit]] = values[mine[order[at[hit]]]]
+                    columns[k][rows[hit]] = values[mine[order[positions[hit]]]]
         return columns

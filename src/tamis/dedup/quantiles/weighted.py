@@ -88,8 +88,8 @@ def _in_range(group: Array, first: int, end: int) -> Array:
 def _cell_rows(cells: Array, group: Array, key: Array) -> Array:
     """Return the position in `cells` (ascending) of each number, -1 for those in none."""
     mine = group.astype(np.int64) << 16 | (key >> np.uint32(16))
-    at = np.minimum(np.searchsorted(cells, mine), len(cells) - 1)
-    return np.where(cells[at] == mine, at, -1)
+    positions = np.minimum(np.searchsorted(cells, mine), len(cells) - 1)
+    return np.where(cells[positions] == mine, positions, -1)
 
 
 def _counted(chunks: Chunks, row_of: Any, digit_of: Any, n_rows: int) -> NDArray[np.int64]:
@@ -108,9 +108,9 @@ def _counted(chunks: Chunks, row_of: Any, digit_of: Any, n_rows: int) -> NDArray
     return counted
 
 
-def _added(at: Array, weight: Array, n: int) -> NDArray[np.int64]:
+def _added(positions: Array, weight: Array, n: int) -> NDArray[np.int64]:
     """Return the sum of weights by position; exact, because sums below 2**53 are exact in floats."""
-    return np.bincount(at, weight, minlength=n).astype(np.int64)
+    return np.bincount(positions, weight, minlength=n).astype(np.int64)
 
 
 def _located(sums: NDArray[np.int64], rows: Array, targets: Array) -> tuple[Array, Array]:

@@ -58,17 +58,19 @@ class ReplayDrops(PositionTableStage):
             self._note_drops(serials[at_reason], rule, of_rule[0], threshold, of_rule[1])
         return without(batch, rows)
 
-    def _values_and_ids(self, at: Array, size: Array, id_size: Array) -> tuple[list[str | None], list[str | None]]:
+    def _values_and_ids(
+        self, positions: Array, size: Array, id_size: Array
+    ) -> tuple[list[str | None], list[str | None]]:
         """Return the measured values of each document as verdicts have them, and the ids that follow them.
 
         Those of neighbouring documents are stored together.
         """
-        first, id_at = int(at.min()), at + np.maximum(size, 0)
+        first, id_at = int(positions.min()), positions + np.maximum(size, 0)
         end = int((id_at + np.maximum(id_size, 0)).max())
         buffer = np.empty(end - first, np.uint8)
         read_into(os.path.join(self.table, "values.bin"), first, buffer)
         data = buffer.tobytes()
-        return _texts(data, at - first, size), _texts(data, id_at - first, id_size)
+        return _texts(data, positions - first, size), _texts(data, id_at - first, id_size)
 
 
 @dataclass(repr=False)
@@ -98,8 +100,8 @@ class OnlyListed(PositionTableStage):
         return batch.take(self.listed(batch)[0])
 
 
-def _texts(data: bytes, at: Array, size: Array) -> list[str | None]:
-    pairs = zip(at.tolist(), size.tolist(), strict=True)
+def _texts(data: bytes, positions: Array, size: Array) -> list[str | None]:
+    pairs = zip(positions.tolist(), size.tolist(), strict=True)
     return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
 
 

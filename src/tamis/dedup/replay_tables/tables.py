@@ -193,8 +193,8 @@ def _write_quarantined(quarantine: str, labels: Sequence[str], folder: str, path
     table = PositionTable(folder, {"file": "<i4", "offset": "<i8", "reason": "<u4"})
     places = sorted(tables)
     if places:
-        at = np.array(places, np.int64)
-        table.add(file=at[:, 0], offset=at[:, 1], reason=np.arange(len(at)))
+        indices = np.array(places, np.int64)
+        table.add(file=indices[:, 0], offset=indices[:, 1], reason=np.arange(len(indices)))
     _write_reasons(folder, [tables[p] for p in places])
     table.close()
     return len(places)

@@ -54,9 +54,9 @@ def _decided(
     row, earlier, cosine = row[used], earlier[used], cosine[used]
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     top = np.repeat(np.maximum.reduceat(cosine, starts), np.diff(starts, append=len(row))) if len(row) else cosine
-    at = np.flatnonzero(cosine == top)
-    gone, first = np.unique(row[at], return_index=True)
-    return gone, earlier[at[first]], cosine[at[first]]
+    indices = np.flatnonzero(cosine == top)
+    gone, first = np.unique(row[indices], return_index=True)
+    return gone, earlier[indices[first]], cosine[indices[first]]
 
 
 def _staying(n: int, row: NDArray[np.int64], earlier: NDArray[np.int64]) -> NDArray[np.bool_]:

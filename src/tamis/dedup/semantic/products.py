@@ -54,8 +54,8 @@ class OnCpu:
 
     def best(self, x: Floats, held_rows: Any) -> tuple[NDArray[np.int64], Floats]:
         likeness = x @ held_rows.T
-        at = likeness.argmax(axis=1)
-        return at, likeness[np.arange(len(x)), at]
+        positions = likeness.argmax(axis=1)
+        return positions, likeness[np.arange(len(x)), positions]
 
     def cosines(self, held_rows: Any, row: int) -> Floats:
         product: Floats = held_rows @ held_rows[row]

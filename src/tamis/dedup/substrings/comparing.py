@@ -168,8 +168,8 @@ class _Comparer:
             yield np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum())), sizes
             return
         for first in range(int(begins[0]), int(begins[0] + sizes[0]), step):
-            at = np.arange(first, min(first + step, int(begins[0] + sizes[0])))
-            yield at, np.array([len(at)])
+            indices = np.arange(first, min(first + step, int(begins[0] + sizes[0])))
+            yield indices, np.array([len(indices)])
 
     # -- groups that do not fit ---------------------------------------------------------------------------------------
     def _divide(self, candidates: _Candidates, chosen: Array, low: int, high: int) -> None:

@@ -142,9 +142,9 @@ class _Grouper:
         several = (sizes > 1) | (rows["span"][number[cuts[:-1]]] > 0) if len(sizes) else np.zeros(0, bool)
         if self._n_indexed and len(sizes):  # what is repeated within the index alone does not matter
             several &= np.maximum.reduceat(rows["doc"][number], cuts[:-1]) >= self._n_indexed
-        at = positions_in(cuts[:-1][several], cuts[1:][several])
+        indices = positions_in(cuts[:-1][several], cuts[1:][several])
         group = np.repeat(np.arange(int(several.sum()), dtype=np.uint32), sizes[several])
-        number = number[at]
+        number = number[indices]
         context = contexts[number]
         order = np.lexsort((context, group))  # stable: in the order of the input where both are equal
         group, context, rows = group[order], context[order], rows[number[order]]

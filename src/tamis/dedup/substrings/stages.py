@@ -171,8 +171,8 @@ class CandidateContexts(PositionTableStage):
         position, reach = (
             open_npy(os.path.join(self.table, f"{name}.npy")).read(low, high) for name in ("position", "reach")
         )
-        at = positions_in(first - low, end - low)
-        return position[at].astype(np.int64), reach[at]
+        indices = positions_in(first - low, end - low)
+        return position[indices].astype(np.int64), reach[indices]
 
 
 @dataclass(repr=False)

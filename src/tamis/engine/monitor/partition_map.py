@@ -203,18 +203,18 @@ class Cells:
         extent = max(extent, start if end == TO_END else end, 1)
         return at + size * start / extent, at + size * min(end, extent) / extent
 
-    def _add(self, at: int, to: int, bad_share: float) -> None:
-        self._spread(self._committed, at, to, 1 - bad_share)
+    def _add(self, position: int, to: int, bad_share: float) -> None:
+        self._spread(self._committed, position, to, 1 - bad_share)
         if bad_share:
-            self._spread(self._bad, at, to, bad_share)
+            self._spread(self._bad, position, to, bad_share)
 
-    def _spread(self, cells: list[float], at: float, to: float, weight: float = 1.0) -> None:
+    def _spread(self, cells: list[float], start: float, to: float, weight: float = 1.0) -> None:
         width, to = self._width, min(to, self._starts[-1])  # a file may have grown since it was listed
-        while at < to:
-            i = int(at // width)
+        while start < to:
+            i = int(start // width)
             end = min(to, (i + 1) * width)
-            cells[i] += weight * (end - at)
-            at = end
+            cells[i] += weight * (end - start)
+            start = end
 
 
 def _whole(n_bytes: float) -> int:

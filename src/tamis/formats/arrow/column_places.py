@@ -81,7 +81,7 @@ def batches_of(path: str) -> list[BatchPlaces]:
 def _by_column(path: str, types: dict[str, pa.DataType], batch: BatchLocation) -> dict[str, list[tuple[int, int]]]:
     if batch.is_compressed:
         raise FormatError(f"{path}: its record batches are compressed; expected none that is")
-    spans, at = {}, 0
+    spans, position = {}, 0
     for name, kind in types.items():
         if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
             n = 2
@@ -92,8 +92,8 @@ def _by_column(path: str, types: dict[str, pa.DataType], batch: BatchLocation) -
             n = 3
         else:
             raise FormatError(f"{path}: column {name!r} is {kind}; expected numbers, texts or bytes")
-        spans[name] = list(batch.buffers[at : at + n])
-        at += n
-    if at != len(batch.buffers):
-        raise FormatError(f"{path}: {len(batch.buffers)} buffers in a record batch, expected {at}")
+        spans[name] = list(batch.buffers[position : position + n])
+        position += n
+    if position != len(batch.buffers):
+        raise FormatError(f"{path}: {len(batch.buffers)} buffers in a record batch, expected {position}")
     return spans

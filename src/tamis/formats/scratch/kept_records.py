@@ -145,15 +145,15 @@ def _spans(folder: str, changed_ns: int) -> Sequence[KeptSpan]:
         if (m := _NAME.fullmatch(name))
     )
     spans: list[KeptSpan] = []
-    at = 0
-    while at < end:
+    position = 0
+    while position < end:
         # Units that were cut, and runs with other sizes of partitions, leave ranges that overlap.
-        best = max((span for span in found if span.start <= at), key=lambda span: span.end, default=None)
-        if best is None or best.end <= at:
+        best = max((span for span in found if span.start <= position), key=lambda span: span.end, default=None)
+        if best is None or best.end <= position:
             return ()
         found = [span for span in found if span.end > best.end]
-        spans.append(best._replace(start=at))
-        at = best.end
+        spans.append(best._replace(start=position))
+        position = best.end
     return tuple(spans)
 
 

@@ -144,8 +144,8 @@ class Rulebook:
         self._meter = RunMeter(self.context)
         self._states: dict[str, dict[str, _State]] = defaultdict(dict)  # by rule and subject
 
-    def judge(self, sample: RunSample, now_s: float, at: float = 0.0) -> list[Alert]:
-        """Judge the rules. `now_s` never goes back; `at` is the same moment in Unix seconds."""
+    def judge(self, sample: RunSample, now_s: float, time_s: float = 0.0) -> list[Alert]:
+        """Judge the rules. `now_s` never goes back; `time_s` is the same moment in Unix seconds."""
         seen = self._meter.look(sample, now_s)
         alerts: list[Alert] = []
         for rule in (rule for rule in self.rules if rule.on):
@@ -157,7 +157,7 @@ class Rulebook:
                     reading = readings.get(subject)
                     level = self._step(rule, state, reading, now_s)
                     if level:
-                        alerts.append(self._alert(rule, state, level, reading, subject, now_s, at))
+                        alerts.append(self._alert(rule, state, level, reading, subject, now_s, time_s))
         return alerts
 
     def _step(self, rule: AlertRule, state: _State, reading: MeasureReading | None, now_s: float) -> str:
@@ -195,7 +195,7 @@ class Rulebook:
         reading: MeasureReading | None,
         subject: str,
         now_s: float,
-        at: float,
+        time_s: float,
     ) -> Alert:
         measure, limit, lasted_s = MEASURES[rule.measure], state.limit, Amount(now_s - state.since_s)
         assert limit is not None
@@ -211,7 +211,7 @@ class Rulebook:
             worker=reading.worker,
             rule=rule.name,
             level=level,
-            at=at,
+            at=time_s,
             percent=round(100 * share, 3) if share is not None and share < 1e6 else None,
             limit=limit.amount,
             unit=limit.unit,

@@ -80,9 +80,9 @@ def seconds_text(seconds: float) -> str:
     return f"{coordinate(seconds)} s"
 
 
-def moment_text(at: float, began_at: float) -> str:
+def moment_text(time_s: float, began_at: float) -> str:
     """Format seconds since the run began, with the time of day if known."""
-    return f"{seconds_text(at)} ({time_of_day(began_at + at)})" if began_at else seconds_text(at)
+    return f"{seconds_text(time_s)} ({time_of_day(began_at + time_s)})" if began_at else seconds_text(time_s)
 
 
 def count_text(n: float) -> str:
@@ -151,8 +151,8 @@ class Frame(NamedTuple):
     top: float
     height: int = 180
 
-    def x(self, at: float) -> float:
-        share = (at - self.start) / (self.end - self.start) if self.end > self.start else 0.0
+    def x(self, time_s: float) -> float:
+        share = (time_s - self.start) / (self.end - self.start) if self.end > self.start else 0.0
         return WIDTH * min(max(share, 0.0), 1.0)
 
     def y(self, value: float) -> float:

@@ -61,9 +61,9 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         hi, lo = _hashed(batch.column("id").to_pylist())
         is_removed = np.zeros(batch.num_items, bool)
         if len(known_hi):
-            at = np.minimum(np.searchsorted(known_hi, hi), len(known_hi) - 1)
+            positions = np.minimum(np.searchsorted(known_hi, hi), len(known_hi) - 1)
             # Two ids with one upper half: not in the life of this universe.
-            is_removed = (known_hi[at] == hi) & (known_lo[at] == lo)
+            is_removed = (known_hi[positions] == hi) & (known_lo[positions] == lo)
         self._note_drops(batch.serial[is_removed], self.name, None, f"its id is in {self.removal_parquets_dir}")
         return batch.filter(~is_removed)
 

@@ -73,13 +73,13 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"{self.name}: no {self.embedding_field}; put ImageEmbeddingStage before it")
         self.setup()
         column = batch.column(self.embedding_field)
-        at = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        indices = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         scores = np.full(batch.num_items, np.nan, np.float64)
-        if len(at):
-            scores[at] = self._scores(np.stack(column.take(pa.array(at)).to_numpy(zero_copy_only=False)))
-        self._note_scores(self.name, scores[at], batch.serial[at])
+        if len(indices):
+            scores[indices] = self._scores(np.stack(column.take(pa.array(indices)).to_numpy(zero_copy_only=False)))
+        self._note_scores(self.name, scores[indices], batch.serial[indices])
         stays = np.ones(batch.num_items, bool)
-        stays[at] = self.keep(scores[at])
+        stays[indices] = self.keep(scores[indices])
         gone = np.flatnonzero(~stays)
         limits = {"score_threshold": self.score_threshold}
         self._note_drops(batch.serial[gone], self.name, scores[gone].tolist(), limits)
