@@ -67,6 +67,15 @@ def format_size(n_bytes: float) -> str:
     return f"{sign}{int(n_bytes)} B"
 
 
+def format_speed(mb_per_s: float) -> str:
+    """Format megabytes per second; a slow run gets a unit in which it is not 0.
+
+    >>> format_speed(1234.56), format_speed(12.34), format_speed(0.0392)
+    ('1,234.6 MB/s', '12.3 MB/s', '39.2 kB/s')
+    """
+    return f"{mb_per_s:,.1f} MB/s" if mb_per_s >= 0.95 or not mb_per_s else f"{format_size(mb_per_s * 1e6)}/s"
+
+
 def _three(x: float) -> str:
     text = f"{x:.2f}" if x < 9.995 else f"{x:.1f}" if x < 99.95 else f"{x:.0f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

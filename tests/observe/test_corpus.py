@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamis.engine.samples import DocumentSample, SampleOutcome, select
-from tamis.observe.report.corpus import Corpus, groups_of, wilson
+from tamis.observe.report.corpus import Corpus, groups_of, hit_by, wilson
 
 
 def sample(key: int, kept: bool, source: str = "", file: int = 0) -> DocumentSample:
@@ -33,3 +33,15 @@ def test_an_interval_of_a_share() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(0, 50)[0] == 0.0
     assert wilson(50, 50)[1] == 1.0
+
+
+def test_sources_that_a_rule_took_far_more_of() -> None:
+    samples = [sample(i, i % 10 > 1, "web" if i % 2 else "books") for i in range(1, 101)]
+    dropped = [s._replace(stage="rules", rule="short") if s.outcome is SampleOutcome.DROPPED else s for s in samples]
+    corpus = Corpus(select(dropped))
+    assert hit_by(corpus, "rules", "short") == (0.2, [])
+    taken = [s._replace(outcome=SampleOutcome.DROPPED, stage="rules", rule="short") for s in samples[:60:2]]
+    corpus = Corpus(select([*taken, *samples[1:60:2], *samples[60:]]))
+    assert hit_by(corpus, "rules", "short") == (0.3, [("web", 0.6)])
+    assert hit_by(corpus, "rules", "long") == (0.0, [])
+    assert hit_by(Corpus(), "rules", "short") == (0.0, [])

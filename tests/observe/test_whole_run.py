@@ -17,7 +17,7 @@ import pytest
 from tamis.engine.run_record import PassStatus, RunStatus, load_run_record
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.metrics.run_metrics import RunMetrics
-from tamis.sizes import format_size
+from tamis.sizes import format_size, format_speed
 from tests.support.command import SRC, Told, tamis
 from tests.support.made_documents import edited, text
 from tests.support.run_dirs import run_dir_path
@@ -89,7 +89,7 @@ def check_surfaces(output: Path, said: Told) -> None:
     assert record is not None
     assert record.counts is not None
     figures = record.cost()
-    size, peak, rate = format_size(record.read_bytes), format_size(record.peak_bytes), f"{record.mb_per_s:,.1f} MB/s"
+    size, peak, rate = format_size(record.read_bytes), format_size(record.peak_bytes), format_speed(record.mb_per_s)
     # the terminal
     assert f"{size} in {record.seconds:.1f} s ({rate}), peak memory {peak}" in said.stdout
     # report.json
@@ -106,7 +106,7 @@ def check_surfaces(output: Path, said: Told) -> None:
     # report.html and the dashboard: cards
     cards = Watcher(run_dir).news("all", "")["fragments"]["cards"]
     for page in ((run_dir / "report.html").read_text(), cards):
-        for shown in (f"{record.seconds:,.1f} s", f"{record.mb_per_s:,.1f} MB/s", peak, f"{counts.records:,}"):
+        for shown in (f"{record.seconds:,.1f} s", format_speed(record.mb_per_s), peak, f"{counts.records:,}"):
             assert f"<b>{shown}</b>" in page, shown
     # the memory of all passes: its highest moment is the peak of the run
     moments = [m for p in record.passes for m in p.memory]

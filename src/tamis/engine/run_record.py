@@ -246,7 +246,8 @@ class RunRecord:
 
     @property
     def mb_per_s(self) -> float:
-        return round(self.read_bytes / 1e6 / self.seconds, 1) if self.seconds else 0.0
+        speed = self.read_bytes / 1e6 / self.seconds if self.seconds else 0.0
+        return round(speed, 1) if speed >= 1 else round(speed, 6)
 
     def cost(self) -> RunCost:
         """Return what the run took, under the same names everywhere."""

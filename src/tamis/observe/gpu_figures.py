@@ -6,7 +6,7 @@ For the report, the dashboard and `tamis diff`. The facts are not trusted: value
 from __future__ import annotations
 
 from tamis.engine.schema import RunFacts
-from tamis.sizes import format_size
+from tamis.sizes import format_size, format_speed
 
 _MAX_GPUS = 64
 
@@ -44,16 +44,16 @@ def shown(name: str, value: float) -> str:
     if name in ("first output", "seconds"):
         return f"{value:,.1f} s"
     if name == "mb_per_s":
-        return f"{value:,.1f} MB/s"
+        return format_speed(value)
     return format_size(value) if name.endswith("_bytes") else f"{value:,.0f}"
 
 
 def gpu_cards(about: RunFacts) -> list[tuple[str, str, str]]:
-    """Return cards (name, value, note); zero counts are omitted."""
+    """Return cards (name, value, note) of a run with GPUs; zero counts are omitted."""
     notes = {"GPU busy": "once its workers were warm", "out of GPU memory": "batches that went through in parts"}
     return [
         (name, shown(name, value), notes.get(name, ""))
-        for name, value in figures(about).items()
+        for name, value in (figures(about).items() if about.gpu is not None else ())
         if value or name in ("first output", "GPU busy")
     ]
 

@@ -100,3 +100,7 @@ def test_speed_queue_and_gpu() -> None:
     assert "61 °C" in drawn
     assert "2 GB" in texts(drawn)
     assert [t for t in titles(drawn) if "busy" in t][-1] == "1 s\nbusy: 100%"
+
+
+def test_nothing_that_waited_is_no_chart() -> None:
+    assert queues_of(run_of(totals=[Total(0.0), Total(1.0)], last=Total(disk_free_bytes=9))) == ""

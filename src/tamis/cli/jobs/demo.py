@@ -154,7 +154,7 @@ def _print(
     copies: Counter[str],
 ) -> None:
     from tamis.cli.terminal.show import count, print_lines, print_table
-    from tamis.sizes import format_size
+    from tamis.sizes import format_size, format_speed
 
     head = f"{format_size(planted.n_bytes)} of text in {len(planted.files)} files (JSONL, gzip, zstd, Parquet)"
     print_lines([f"{head}, made in {made_s:.0f} s", *([planted.remark()] if planted.remark() else []), ""])
@@ -165,7 +165,7 @@ def _print(
     percent = 100 * about["peak_bytes"] / about["budget_bytes"]
     print_lines(
         [
-            f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
+            f"curated in {about['seconds']:.1f} s ({format_speed(about['mb_per_s'])}), peak memory "
             f"{format_size(about['peak_bytes'])} "
             f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
             f"duplicates: {by_text:,} removed as copies, {copies.total() - by_text:,} dropped by the rule that drops "

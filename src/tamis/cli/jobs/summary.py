@@ -10,7 +10,7 @@ from tamis.engine.ledger import UNTRACED
 from tamis.forecast.prediction import Prediction
 from tamis.formats.input_files.skipped import SkippedEntry, skipped_lines
 from tamis.hints import command, quoted
-from tamis.sizes import format_size
+from tamis.sizes import format_size, format_speed
 
 if TYPE_CHECKING:
     from tamis.cli.jobs.results import RunSummary, StageSummary
@@ -119,7 +119,7 @@ def cost_line(about: RunCost, budget_bytes: int = 0) -> str:
     sessions = f", {n} sessions" if n > 1 else ""
     share = f" of {format_size(budget_bytes)} ({about['peak_bytes'] / budget_bytes:.0%})" if budget_bytes else ""
     return (
-        f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.1f} MB/s), "
+        f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({format_speed(about['mb_per_s'])}), "
         f"peak memory {format_size(about['peak_bytes'])}{share}{sessions}"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from tamis.engine.run_record import PassRecord, RunCounts, RunRecord
+from tamis.engine.schema import RunFacts
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
@@ -15,7 +16,7 @@ from tamis.observe.charts.svg import count_text, number, picked, seconds_text, s
 from tamis.observe.charts.tables import folded_table
 from tamis.observe.points import LEVELS, Cell, DropPoint, GpuPoint, Total
 from tamis.observe.snapshot import Snapshot
-from tamis.sizes import format_size
+from tamis.sizes import format_size, format_speed
 
 MAX_GPUS = 16
 MAX_HISTOGRAMS = 24
@@ -70,15 +71,21 @@ def memory_of_passes(run: Snapshot, with_table: bool = False) -> str:
     )
 
 
-def whole_run_cards(record: RunRecord | None) -> list[tuple[str, str, str]]:
-    """Return the cards with the time and the speed of a whole run, all passes and sessions."""
+def whole_run_cards(record: RunRecord | None, about: RunFacts | None = None) -> list[tuple[str, str, str]]:
+    """Return the cards with the time and the speed of a whole run, all passes and sessions.
+
+    `about`: of a run without GPUs, whose first output is noted with the time.
+    """
     if record is None or not record.seconds:
         return []
     n = len(record.sessions)
     sessions = f"work time of {n} sessions" if n > 1 else "work time"
+    first_s = about.first_output_s if about is not None and about.gpu is None and len(record.passes) < 2 else None
+    if first_s is not None and 0 <= first_s <= record.seconds:
+        sessions += f", first output after {first_s:,.1f} s"
     return [
         ("time", f"{record.seconds:,.1f} s", sessions),
-        ("speed", f"{record.mb_per_s:,.1f} MB/s", f"{format_size(record.read_bytes)} of input"),
+        ("speed", format_speed(record.mb_per_s), f"{format_size(record.read_bytes)} of input"),
     ]
 
 
@@ -118,6 +125,8 @@ def queues_of(run: Snapshot, with_table: bool = False) -> str:
     free = number(run.last.disk_free_bytes) if run.last is not None else 0.0
     queue = Line("queue", _over_time(run, run.totals, "queue_bytes"), area=True, kind="k1")
     scratch = Line("scratch", _over_time(run, run.totals, "scratch_bytes"), kind="k5")
+    if not any(value for line in (queue, scratch) for _, value in line.points):
+        return ""  # nothing ever waited
     note = f"{format_size(free)} are free on the disk." if free else ""
     label = "bytes in the queue and in scratch"
     return lines_chart(label, [queue, scratch], format_size, run.began_at, note=note, height=110, with_table=with_table)

@@ -100,7 +100,7 @@ def _cards(run: Snapshot) -> str:
         speed = run.rate("read_bytes")
         entries.append(("speed", f"{format_size(speed)}/s", "of input"))
     else:
-        entries += run_charts.whole_run_cards(run.record)
+        entries += run_charts.whole_run_cards(run.record, run.about)
     budget = max(run.budget_bytes, 1)
     if run.live:
         share = f"{last.used_bytes / budget:.0%} of {format_size(budget)}"

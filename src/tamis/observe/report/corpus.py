@@ -24,6 +24,7 @@ _LENGTHS = (
     (50_000, "to 50 kB"),
     (math.inf, "above 50 kB"),
 )
+_MIN_HIT_GROUP, _FAR_MORE, _MAX_HIT = 10, 1.5, 3  # documents of a source; times the share of all; sources named
 _Z = 1.96  # of a 95 % interval
 
 
@@ -96,12 +97,9 @@ def read_corpus(folder: Path, input_paths: Callable[[], Sequence[str]]) -> Corpu
 def groups_of(corpus: Corpus) -> dict[str, list[CorpusGroup]]:
     """Return the groups of the documents by source, language, domain and length, those with one group left out."""
     samples = corpus.everywhere
-    sources = _sources(corpus.paths)
-    named = {name for s in samples if (name := s.groups.get("source"))}
-    has_names = bool(named) and len(named) <= max(_MAX_GROUPS, len(samples) * _MAX_NAMED)  # else names of documents
     found: dict[str, list[CorpusGroup]] = {}
     for title, name_of in (
-        ("source", lambda s: (has_names and s.groups.get("source")) or sources.get(s.file, "")),
+        ("source", _source_of(corpus)),
         ("language", lambda s: s.groups.get("language", "")),
         ("domain", lambda s: s.groups.get("domain", "")),
         ("length", lambda s: next(name for most, name in _LENGTHS if s.n_bytes <= most)),
@@ -110,6 +108,29 @@ def groups_of(corpus: Corpus) -> dict[str, list[CorpusGroup]]:
         if len(groups) > 1:
             found[title] = groups
     return found
+
+
+def hit_by(corpus: Corpus, stage: str, rule: str) -> tuple[float, list[tuple[str, float]]]:
+    """Return the share of all documents that a rule dropped, and of which sources it dropped far more."""
+    samples, source_of = corpus.everywhere, _source_of(corpus)
+    n, hit = Counter[str](), Counter[str]()
+    for sample in samples:
+        name = source_of(sample)
+        n[name] += 1
+        hit[name] += (sample.stage, sample.rule) == (stage, rule)
+    overall = hit.total() / len(samples) if samples else 0.0
+    named = [name for name in n if name and n[name] >= _MIN_HIT_GROUP and hit[name] / n[name] > _FAR_MORE * overall]
+    sure = [name for name in named if wilson(hit[name], n[name])[0] > overall > 0]
+    sure.sort(key=lambda name: (-hit[name] / n[name], name))
+    return overall, [(name, hit[name] / n[name]) for name in sure[:_MAX_HIT]]
+
+
+def _source_of(corpus: Corpus) -> Callable[[DocumentSample], str]:
+    """Return the function that names the source of a document: by its field, else by its file; "" without."""
+    samples, sources = corpus.everywhere, _sources(corpus.paths)
+    named = {name for s in samples if (name := s.groups.get("source"))}
+    has_names = bool(named) and len(named) <= max(_MAX_GROUPS, len(samples) * _MAX_NAMED)  # else names of documents
+    return lambda s: (has_names and s.groups.get("source")) or sources.get(s.file, "")
 
 
 def _counted(

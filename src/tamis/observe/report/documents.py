@@ -24,8 +24,8 @@ _PAIR_CHARS = 1500
 def samples(facts: Facts) -> str:
     """Return the documents to read, with a search field and a choice of outcomes that the script activates."""
     found = sorted(facts.corpus.documents, key=lambda s: s.key)
-    if not found:
-        return ""
+    if not any(s.excerpt is not None and s.excerpt.text for s in found):
+        return ""  # none, or without texts: clips
     n = {o: sum(s.outcome is o for s in found) for o in SampleOutcome}
     choice = "".join(f'<button type="button" data-show="{o}">{o} {n[o]:,}</button>' for o in SampleOutcome if n[o])
     every = f'<button type="button" data-show="" aria-pressed="true">all {len(found):,}</button>'

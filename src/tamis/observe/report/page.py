@@ -93,9 +93,9 @@ def _run(facts: Facts) -> str:
             _pair(
                 _part("Documents per second, by stage", run_charts.throughput_of(run, with_table=True)),
                 _part("Input per second", run_charts.speed_of(run, with_table=True)),
-                _part("Partition map", run_charts.map_of(run, with_table=True)),
                 _part("Queue and scratch", run_charts.queues_of(run, with_table=True)),
             ),
+            _part("Partition map", run_charts.map_of(run, with_table=True)),
             _part("Nodes", nodes_table(run.nodes)),
             _part("GPUs", run_charts.gpus_of(run, with_table=True)),
             _folded("Stages", parts.stages(facts)),

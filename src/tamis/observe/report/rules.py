@@ -15,6 +15,7 @@ from tamis.observe.charts.svg import share_text, text
 from tamis.observe.charts.tables import bar
 from tamis.observe.drops import Drop
 from tamis.observe.report import excerpts
+from tamis.observe.report.corpus import hit_by
 from tamis.observe.report.facts import Facts
 from tamis.observe.verdicts import AT_LEAST, PlannedRule, is_number
 from tamis.sizes import format_size
@@ -84,7 +85,7 @@ def _rule(facts: Facts, rule: RuleFacts, most: int, is_open: bool) -> str:
         f'<details class="rule" id="{rule.anchor}" data-rule="{_attribute(f"{rule.stage}:{rule.name}")}"'
         f"{' open' if is_open else ''}><summary><span><b>{text(rule.name)}</b>{stage}</span>"
         f'<span class="n">{rule.documents:,} {noun}{share}{size}</span>{bar(rule.documents / most, kind)}</summary>'
-        f"{_words(rule)}{_chart(rule)}{_slider(facts, rule)}{_examples(facts, rule)}</details>"
+        f"{_words(rule)}{_sources(facts, rule)}{_chart(rule)}{_slider(facts, rule)}{_examples(facts, rule)}</details>"
     )
 
 
@@ -93,7 +94,7 @@ def _words(rule: RuleFacts) -> str:
     planned = rule.planned
     if planned is None or not planned.name:
         return ""
-    what = planned.meaning[:1].lower() + planned.meaning[1:].rstrip(".") if planned.meaning else "its score"
+    what = planned.meaning[:1].lower() + planned.meaning[1:].rstrip(".") if planned.meaning else planned.name
     limits = [f"{'at least' if s == AT_LEAST else 'at most'} {planned.limits[n]:g}" for n, s in _sides(planned)]
     verb = "Drops" if planned.inverted else "Keeps"
     if not limits:
@@ -101,6 +102,15 @@ def _words(rule: RuleFacts) -> str:
         return f'<p class="dim">{text(f"{planned.meaning} {shown}".strip(), 400)}</p>'
     sentence = f"{verb} documents with {what} of {' and '.join(limits)}."
     return f"<p>{text(sentence, 600)}</p>"
+
+
+def _sources(facts: Facts, rule: RuleFacts) -> str:
+    """Return the sources of which the rule took far more than of all documents, by the sample."""
+    overall, sources = hit_by(facts.corpus, rule.stage, rule.name)
+    if not sources:
+        return ""
+    names = ", ".join(f"{share:.0%} of {name}" for name, share in sources)
+    return f'<p class="callout">{text(f"It took {names}, against {overall:.0%} of all documents (sample).", 600)}</p>'
 
 
 def _sides(planned: PlannedRule) -> list[tuple[str, str]]:

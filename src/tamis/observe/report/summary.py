@@ -95,7 +95,7 @@ def _cards(facts: Facts) -> str:
     if run.counts is not None and not run.counts.quarantined:
         entries = [entry for entry in entries if entry[0] != "quarantined"]
     if facts.ledger is not None:
-        entries += run_charts.whole_run_cards(run.record)
+        entries += run_charts.whole_run_cards(run.record, run.about)
     if run.budget_bytes:
         entries.append(run_charts.peak_card(run))
     has_gpus = run.gpus or run.about.gpu is not None

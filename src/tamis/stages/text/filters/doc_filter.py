@@ -232,7 +232,8 @@ class StatisticFilter(KernelFilter):
 
     @property
     def meaning(self) -> str:
-        return ", divided by ".join(name.replace("_", " ") for name in self.statistics)
+        names = [name.replace("_", " ") for name in self.statistics]
+        return names[0] if len(names) == 1 else f"a ratio of {names[0]} to {names[1]}"
 
     @property
     def statistics(self) -> tuple[str, ...]:
