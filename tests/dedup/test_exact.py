@@ -440,3 +440,14 @@ def test_rejected_documents_are_kept_where_some_are_removed(tmp_path: Path) -> N
     found = RemoveExactDuplicates(str(tmp_path / "found"), str(source), perform_removal=False)
     with pytest.raises(UsageError, match="keep_rejected: duplicates are only found here"):
         found.run(InProcessExecutor(), **settings)
+
+
+def test_a_pass_that_stops_says_what_it_did_and_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "a"}\n' + "{broken\n" * 200)
+    workflow = RemoveExactDuplicates(str(tmp_path / "out"), str(tmp_path / "in"))
+    with pytest.raises(
+        Incomplete, match=r"^reading documents, making keys: 200 of 201.*\n.*--quarantine-limit.*--fresh"
+    ):
+        workflow.run(InProcessExecutor(), memory="512MB")
+    assert workflow.run(InProcessExecutor(), memory="512MB", quarantine_limit=1).n_documents == 1

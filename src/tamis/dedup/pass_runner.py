@@ -25,7 +25,7 @@ from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import SETTINGS, Scope
 from tamis.engine.run_record import RunRecorder
 from tamis.engine.schema import LeakReport, read_plan
-from tamis.errors import UsageError, error_of_run
+from tamis.errors import Incomplete, UsageError, error_of_run
 from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
@@ -39,6 +39,11 @@ from tamis.stores import scratch_files
 
 if TYPE_CHECKING:
     from tamis.pipeline import Pipeline
+
+_GO_ON = (
+    "Raise the quarantine limit (--quarantine-limit) and run the same command again; or repair the files or leave them "
+    "out, and start over with fresh (--fresh)"
+)
 
 
 @dataclass
@@ -309,6 +314,8 @@ def execute_pass(
         local.warm_process = warm_process
     with executor.watched_by(lambda state: progress({**state, "pass_label": label}), watch, is_part=True):
         result = pipeline.execute(executor, **settings)
+    if result.exit_code == Incomplete.exit_code:
+        raise Incomplete(f"{planned_pass(label, '').title}: {result.message}\n{_GO_ON}")
     if result.exit_code:
-        raise error_of_run(result.exit_code, f"{label}: {result.message}")
+        raise error_of_run(result.exit_code, f"{planned_pass(label, '').title}: {result.message}")
     return result
