@@ -40,6 +40,8 @@ def expand_stages(name: str, stages: Sequence[ProcessingStage[Any, Any]]) -> Exp
     source, *later = expanded.stages
     if isinstance(source, FilePartitioningStage) and later and hasattr(later[0], "note_files"):
         later[0].note_files(source)
+    if isinstance(source, FilePartitioningStage) and later and hasattr(later[0], "stages_after"):
+        expanded.stages[2:2] = later[0].stages_after(source, later[1:])
     _check_ends(name, expanded.stages)
     _check_columns(expanded.stages)
     return expanded

@@ -41,10 +41,26 @@ class FileReaderStage(Reader):
         self.read_kwargs, columns = read_options(self.name, self.read_kwargs)
         self.column_types = _declared(self.name, self.fields, self.read_kwargs.get("dtype"))
         self.fields = check_fields(self.name, self.fields) or columns  # of a mapping, its keys
-        if self._generate_ids or self._assign_ids:
+        _check_ids(self.name, self)
+
+    def stages_after(self, source: FilePartitioningStage, later: Sequence[Any]) -> list[ProcessingStage[Any, Any]]:
+        """Return the stage that adds ids, of the files of `source`, unless it is the next of the `later` ones."""
+        if not (self._generate_ids or self._assign_ids) or isinstance(next(iter(later), None), AddPositionIds):
+            return []
+        return [AddPositionIds(_file_numbers(self.name, source, known_only=self._assign_ids))]
+
+    def process(self, task: FileGroupTask) -> Any:
+        """Read whole files as one batch, for use outside of a run; ids are those of the generator of this program."""
+        batch = super().process(task)
+        if not (self._generate_ids or self._assign_ids):
+            return batch
+        if not CURRENT:
             raise UsageError(
-                f"{self.name}: ids are added by the reader that names the files: JsonlReader, ParquetReader"
+                f"{self.name}: {task.data[0] if task.data else 'the task'} has no ids here: begin the pipeline with a "
+                "FilePartitioningStage, or call create_id_generator_actor() before the stage"
             )
+        paths = [os.path.abspath(path) for path in task.data]
+        return AddPositionIds(CURRENT[0].of(paths, known_only=self._assign_ids)).process(batch)
 
     def read_data(
         self, paths: Sequence[str], read_kwargs: dict[str, Any] | None = None, fields: Sequence[str] | None = None
@@ -68,6 +84,28 @@ def _declared(stage: str, fields: Any, dtype: Any) -> dict[str, str] | None:
     if not isinstance(dtype, Mapping):
         raise UsageError(f"{stage}: read_kwargs: dtype must map fields to types, or be False for none, got {dtype!r}")
     return declared_types(f"{stage}: read_kwargs: dtype", dtype)
+
+
+def _check_ids(stage: str, options: Any) -> None:
+    if options._generate_ids and options._assign_ids:
+        raise UsageError(f"{stage}: give _generate_ids (new ids) or _assign_ids (those of the id generator), not both")
+
+
+def _file_numbers(stage: str, files: Any, known_only: bool) -> list[int]:
+    """Return the numbers of the input files by the id generator of this program.
+
+    New files get numbers, unless `known_only`.
+    """
+    from tamis.formats.input_files.listing import list_files
+
+    if known_only and not CURRENT:
+        raise UsageError(
+            f"{stage}: _assign_ids takes ids from a generator; begin one with create_id_generator_actor(path)"
+        )
+    files.reach()
+    listing = list_files(files.file_paths, files.suffixes(), files.limit, files.leave_out)
+    numbers = CURRENT[0] if CURRENT else FileNumbers()
+    return numbers.of([os.fsdecode(p) for p in listing.paths], known_only=known_only)
 
 
 @dataclass(repr=False)
@@ -99,31 +137,14 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
         options: Any = self
         if options.task_type != "document":
             raise UsageError(f"{self.name}: task_type must be 'document', got {options.task_type!r}")
-        if options._generate_ids and options._assign_ids:
-            raise UsageError(
-                f"{self.name}: give _generate_ids (new ids) or _assign_ids (those of the id generator), not both"
-            )
+        _check_ids(self.name, options)
         self._parts()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         parts, options = self._parts(), cast("Any", self)
         if options._generate_ids or options._assign_ids:
-            return [*parts, AddPositionIds(self._file_numbers(parts[0]))]
+            return [*parts, AddPositionIds(_file_numbers(self.name, parts[0], bool(options._assign_ids)))]
         return parts
-
-    def _file_numbers(self, files: Any) -> list[int]:
-        """Return the numbers of the input files, which the id generator of this program knows or assigns."""
-        from tamis.formats.input_files.listing import list_files
-
-        assign = bool(cast("Any", self)._assign_ids)
-        if assign and not CURRENT:
-            raise UsageError(
-                f"{self.name}: _assign_ids takes ids from a generator; begin one with create_id_generator_actor(path)"
-            )
-        files.reach()
-        listing = list_files(files.file_paths, files.suffixes(), files.limit, files.leave_out)
-        numbers = CURRENT[0] if CURRENT else FileNumbers()
-        return numbers.of([os.fsdecode(p) for p in listing.paths], known_only=assign)
 
     def _parts(self) -> list[ProcessingStage[Any, Any]]:
         options: Any = self
