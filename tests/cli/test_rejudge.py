@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tamis.cli.jobs.jobs import Consent
 from tamis.cli.main import app
+from tamis.cli.runs import rejudge
 from tamis.cli.runs.rejudge import interval
+from tamis.observe.records import records_at
+from tamis.observe.thresholds import Position, Rethreshold, find_limit, rethreshold
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
 from tests.support.run_dirs import run_dir_path
@@ -60,6 +66,11 @@ def n_written(output: Path) -> int:
     return written
 
 
+def documents_in(path: Path) -> list[dict[str, Any]]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in data.splitlines()]
+
+
 def ask(output: Path, *more: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["rethreshold", str(output), "word_count.min_words=25", "--json", *more])
     assert result.exit_code == 0, result.output
@@ -67,8 +78,15 @@ def ask(output: Path, *more: str) -> dict[str, Any]:
     return answer
 
 
-def test_all_that_would_pass_are_judged_as_the_run_would(source: Path, tmp_path: Path) -> None:
-    output, again = curate(source, tmp_path / "1", 45), curate(source, tmp_path / "2", 25)
+@pytest.fixture(scope="module")
+def runs(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a run, and the run with another limit."""
+    folder = tmp_path_factory.mktemp("runs")
+    return curate(source, folder / "1", 45), curate(source, folder / "2", 25)
+
+
+def test_all_that_would_pass_are_judged_as_the_run_would(runs: tuple[Path, Path]) -> None:
+    output, again = runs
     answer = ask(output, "--judge", "100000")
     estimate, n_more = answer["estimate"], n_written(again) - n_written(output)
     assert n_more < answer["n_back"]  # later rules drop some
@@ -104,4 +122,26 @@ def test_the_interval_holds_the_truth_in_at_least_90_of_100_cases(n_all: int, n_
     for seed in range(100):
         low, high = interval(sum(random.Random(seed).sample(population, n)), n, n_all)
         n_right += low <= n_kept <= high
+    assert n_right >= 90
+
+
+def test_the_interval_holds_what_the_run_with_that_limit_wrote(
+    runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 100 seeds, by what the second run did with each document, in place of judging samples again and again."""
+    output, again = runs
+    result = rethreshold(str(output), *find_limit(str(output), "word_count.min_words"), 25.0)
+    written = {d["id"] for f in again.glob("*.jsonl*") for d in documents_in(f)}
+
+    def judge(_: str, __: Rethreshold, positions: Sequence[Position], ___: Consent) -> tuple[int, list[str]]:
+        offsets = {path: sorted(o for p, o in positions if p == path) for path, _ in positions}
+        records = [record for path in offsets for record in records_at(path, offsets[path])]
+        return sum(json.loads(record)["id"] in written for record in records), []
+
+    monkeypatch.setattr(rejudge, "judge", judge)
+    n_more, n_right = n_written(again) - n_written(output), 0
+    for seed in range(100):
+        found = rejudge.estimate(str(output), result, 60, seed=seed)
+        assert found.n_judged == 60 < result.n_back
+        n_right += found.low <= n_more <= found.high
     assert n_right >= 90
