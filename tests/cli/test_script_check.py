@@ -252,6 +252,31 @@ def test_names_of_earlier_releases_are_located(tmp_path: Path) -> None:
     assert [f["verdict"] for f in check_script(recipe)["findings"]] == [WORKS]
 
 
+def test_options_that_a_writer_refuses_are_found(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from nemo_curator.stages.text.io.reader import JsonlReader\n"
+        "from nemo_curator.stages.text.io.writer import JsonlWriter\n"
+        "JsonlReader('in', read_kwargs={'dtype': {'n': 'int64'}, 'storage_options': {'key': 'k'}, 'orient': 'split'})\n"
+        "JsonlWriter('out', write_kwargs={'force_ascii': False, 'date_unit': 's'})\n"
+        "JsonlWriter('out', write_kwargs={'force_ascii': flag})\n"
+    )
+    recipe = tmp_path / "job.yaml"
+    recipe.write_text(
+        "stages:\n- _target_: nemo_curator.stages.text.io.writer.JsonlWriter\n  path: out\n"
+        "  write_kwargs: {force_ascii: true}\n"
+    )
+
+    def refused(path: Path) -> list[tuple[int, str]]:
+        return [(f["line"], f["what"]) for f in check_script(path)["findings"] if f["verdict"] == MISSING]
+
+    assert refused(script) == [
+        (3, "JsonlReader(read_kwargs: orient='split')"),
+        (4, "JsonlWriter(write_kwargs: date_unit='s')"),
+    ]
+    assert refused(recipe) == [(2, "JsonlWriter(write_kwargs: force_ascii=True)")]
+
+
 def test_paths_inside_each_other() -> None:
     code = """
 from nemo_curator.stages.text.io.reader import JsonlReader

@@ -16,6 +16,7 @@ from typing import Any
 from tamis._nemo_hints import load_advice, suggest_replacement
 from tamis.cli.doctor.script_uses import Use, read_script, uses_of, uses_of_recipe
 from tamis.engine.run.settings import SETTINGS
+from tamis.errors import UsageError
 from tamis.recipe.targets import current_name
 
 WORKS, DIFFERS, MISSING = "works", "differs", "missing"
@@ -133,7 +134,7 @@ def _judge_call(use: Use, thing: Any) -> list[Finding]:
         return []
     if use.method and parameters and parameters[0].name == "self":
         parameters = parameters[1:]
-    return _judge_arguments(use, what, parameters)
+    return [*_judge_arguments(use, what, parameters), *_refused_options(use, what, thing)]
 
 
 def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
@@ -151,6 +152,24 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
             Finding(use.line, f"{what}(...)", DIFFERS, "arguments are unpacked (* or **), so they cannot be checked")
         )
     return verdicts
+
+
+def _refused_options(use: Use, what: str, thing: Any) -> list[Finding]:
+    """Return a finding for each option of a reader or writer of files that it refuses when it is made."""
+    if use.method or not (isinstance(thing, type) and thing.__module__.startswith("tamis.stages.text.io.")):
+        return []
+    findings = []
+    for parameter, options in use.options:
+        for name, value in options.items() if parameter in ("read_kwargs", "write_kwargs") else ():
+            try:
+                if name != "storage_options":  # about the machine that runs it
+                    thing("path", **{parameter: {name: value}})
+            except UsageError as exc:
+                if parameter in str(exc):
+                    findings.append(Finding(use.line, f"{what}({parameter}: {name}={value!r})", MISSING, str(exc)))
+            except TypeError:  # it has no such parameter, which is another finding
+                break
+    return findings
 
 
 def _unknown_keywords(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:

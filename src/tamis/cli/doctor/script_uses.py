@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 
@@ -35,6 +36,19 @@ class Use:
     complete: bool = True  # False: arguments are unpacked (*, **), so that not all of them can be seen
     # Arguments that are texts, by parameter; "" for the first by position.
     texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    # Arguments that are mappings of literals (write_kwargs={"force_ascii": True}), by parameter.
+    options: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=(), compare=False)
+
+
+def _literal_options(node: ast.expr) -> Mapping[str, Any] | None:
+    """Return a mapping of literals, None for any other expression."""
+    if not isinstance(node, ast.Dict):
+        return None
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:  # of variables, or unpacked
+        return None
+    return value if all(isinstance(key, str) for key in value) else None
 
 
 def read_script(path: str | os.PathLike[str]) -> str:
@@ -91,7 +105,9 @@ def _uses_of_target(entries: dict[str, yaml.Node]) -> list[Use]:
     keywords = tuple(k for k in entries if not (k.startswith("_") and k.endswith("_")))
     plain = {k: entries[k].value for k in keywords if isinstance(entries[k], yaml.ScalarNode)}
     texts = tuple((k, text) for k, text in plain.items() if "${" not in text)
-    return [Use(line, "import", path), Use(line, "call", path, keywords=keywords, texts=texts)]
+    maps = {k: entries[k] for k in keywords if k.endswith("_kwargs") and isinstance(entries[k], yaml.MappingNode)}
+    options = tuple((k, yaml.safe_load(yaml.serialize(node))) for k, node in maps.items())
+    return [Use(line, "import", path), Use(line, "call", path, keywords=keywords, texts=texts, options=options)]
 
 
 def uses_of_recipe(source: str, name: str = "recipe") -> list[Use]:
@@ -280,7 +296,8 @@ class _Finder(ast.NodeVisitor):
         first = [("", node.args[0])] if node.args else []
         named = [*first, *((k.arg, k.value) for k in node.keywords if k.arg is not None)]
         texts = tuple((n, v.value) for n, v in named if isinstance(v, ast.Constant) and isinstance(v.value, str))
-        self.uses.append(Use(node.lineno, kind, path, method, keywords, len(positional), complete, texts))
+        options = tuple((n, value) for n, v in named if (value := _literal_options(v)) is not None)
+        self.uses.append(Use(node.lineno, kind, path, method, keywords, len(positional), complete, texts, options))
 
     def _path(self, node: ast.expr) -> str | None:
         """Return the dotted path of a name, or of attributes of an imported name."""
