@@ -13,6 +13,7 @@ import pytest
 
 from tamis import InProcessExecutor
 from tamis.curation import Curation
+from tamis.curation.costs import pass_costs
 from tamis.curation.steps import ExactDuplicates, FuzzyDuplicates
 from tamis.errors import TamisError
 from tamis.formats.record_frames import FrameKind, RecordFrame
@@ -182,3 +183,17 @@ def test_the_plan_says_which_passes_read_what_was_kept(tmp_path: Path) -> None:
     assert {p.reads for p in whole.passes} == {"the input"}
     printed = tamis("curate", source, tmp_path / "new", "--preset", "fineweb", "--no-blocklists", "--plan")
     assert "what html_extract kept" in printed.output
+    assert "tokens of the input" not in printed.output  # pages have no text yet
+
+
+def test_passes_that_read_what_was_kept_do_not_cost_the_extraction(tmp_path: Path) -> None:
+    source, output = str(crawl(tmp_path / "in", 12)), str(tmp_path / "out")
+    kept = Curation(steps(), source, output)
+    sizes = kept.sizes()
+    assert 6 <= sizes["n_documents"] <= 24  # estimated
+    sizes["decoded_bytes"] = 10**9
+    seconds = [cost.cpu_s for cost in pass_costs(kept, sizes, 10**9, 2)]
+    whole = Curation([HtmlExtract(keep_content=True), *steps()], source, output)
+    again = [cost.cpu_s for cost in pass_costs(whole, sizes, 10**9, 2)]
+    assert seconds[0] == again[0]
+    assert all(now < then / 2 for now, then in zip(seconds[1:], again[1:], strict=True))

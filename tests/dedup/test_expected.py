@@ -92,3 +92,18 @@ def test_documents_of_compressed_files_are_counted_too(tmp_path: Path, suffix: s
     n = estimate_documents(files)
     ratio = 1.0 if not suffix else len(packed) * PACKED[suffix] / len(data)  # sizes of packed files are a guess
     assert n == pytest.approx(60_000 * ratio, rel=0.1)
+
+
+def test_documents_of_warc_files_are_records_not_lines(tmp_path: Path) -> None:
+    page = b"<p>A page of many lines.\n" * 500
+    block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + page
+    kinds = [b"request", b"response"] * 100
+    data = b"".join(
+        b"WARC/1.0\r\nWARC-Type: %s\r\nContent-Length: %d\r\n\r\n%s\r\n\r\n" % (kind, len(body), body)
+        for kind in kinds
+        for body in [block if kind == b"response" else b"GET / HTTP/1.1\r\n\r\n"]
+    )
+    (tmp_path / "a.warc").write_bytes(data)
+    files = FileList()
+    files.paths, files.sizes = [str(tmp_path / "a.warc")], [len(data)]
+    assert estimate_documents(files, len(data)) == pytest.approx(100, rel=0.05)

@@ -1,4 +1,7 @@
-"""Upper bounds of the costs of each pass of a curation, by the shipped table: bytes, memory, seconds."""
+"""Upper bounds of the costs of each pass of a curation, by the shipped table: bytes, memory, seconds.
+
+What a step keeps on the disk for later passes is taken to have room there.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,10 @@ def pass_costs(
     kinds = {step.name: _classes_of(step) for step in curation.steps}
     keys, groups = iter(sizes["key_bytes"].values()), iter(plan.groups)
     costs = []
+    keeper = None if plan.text_keeper is None else curation.steps[plan.text_keeper].name
     for planned_pass in plan.passes:
-        names = [_READER, *(c for name in (*planned_pass.runs, *planned_pass.redoes) for c in kinds[name])]
+        redone = (name for name in planned_pass.redoes if name != keeper)  # what the keeper made is read
+        names = [_READER, *(c for name in (*planned_pass.runs, *redone) for c in kinds[name])]
         if planned_pass.name.startswith("keys for "):
             names += _classes_of(curation.steps[next(groups).decides[-1]])
             written = int(next(keys))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader
 from tamis.formats.input_files.skipped import SkippedEntry
+from tamis.formats.registry import record_name
 from tamis.sizes import format_size
 from tamis.stores.run_locations import free_space
 
@@ -37,6 +39,8 @@ KEY_BYTES = 12
 BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates
 BYTES_PER_KEY = 48  # ... edges (8) and slack (bands.py)
 _SAMPLE_BYTES = 1 << 18
+_RECORDS_SAMPLE_BYTES = 1 << 20  # pages are larger than lines
+_DOCUMENT_RECORD = re.compile(rb"^WARC-Type:[ \t]*(?:response|resource|conversion)\s", re.I | re.M)
 _SAMPLED_FILES = 8
 _WITHOUT_BOUND = 1 << 62  # bytes free in a bucket
 SELECTION_BYTES = 24  # on the disk, of substring deduplication
@@ -160,27 +164,30 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
 
 
 def estimate_documents(files: FileList, n_decoded: int | None = None) -> int:
-    """Estimate the number of documents from the line feeds at the beginning of a few files of lines, decoded.
+    """Estimate the number of documents from the beginnings of a few files of lines or records, decoded.
 
     Other files count as documents of the usual size. `n_decoded`: decoded bytes of all files, if they were measured.
     """
     if n_decoded is None:
         n_decoded = decoded_bytes(files.paths, files.sizes)
-    n_bytes = n_lines = 0
+    n_bytes = n = 0
     step = max(1, len(files) // _SAMPLED_FILES)
     for path in files.paths[::step][:_SAMPLED_FILES]:
-        if codec_of(path) is not None or not path.lower().endswith(tuple(PACKED)):
-            data = _beginning(path)
-            n_bytes, n_lines = n_bytes + len(data), n_lines + data.count(b"\n")
-    per_document = n_bytes / n_lines if n_lines else USUAL_DOCUMENT_BYTES
+        if record_name(path):
+            data = _beginning(path, _RECORDS_SAMPLE_BYTES)
+            n_bytes, n = n_bytes + len(data), n + len(_DOCUMENT_RECORD.findall(data))
+        elif codec_of(path) is not None or not path.lower().endswith(tuple(PACKED)):
+            data = _beginning(path, _SAMPLE_BYTES)
+            n_bytes, n = n_bytes + len(data), n + data.count(b"\n")
+    per_document = n_bytes / n if n else USUAL_DOCUMENT_BYTES
     return max(1, round(n_decoded / per_document))
 
 
-def _beginning(path: str) -> bytes:
+def _beginning(path: str, n_bytes: int) -> bytes:
     """Return the first decoded bytes of a file; as far as it can be read."""
     data = bytearray()
     with contextlib.suppress(OSError, StreamFault, TamisError), StreamReader.open(path) as reader:
-        while len(data) < _SAMPLE_BYTES and (piece := reader.read(_SAMPLE_BYTES - len(data))):
+        while len(data) < n_bytes and (piece := reader.read(n_bytes - len(data))):
             data += piece
     return bytes(data)
 

@@ -204,6 +204,8 @@ def _tokens(curation: Curation, sizes: CurationSizes, may_load: bool) -> Planned
     if not sample.n_documents:
         return None
     n_tokens = round(sample.n_tokens / sample.n_documents * int(sizes["n_documents"]))
+    if not n_tokens:  # pages, which have no text yet
+        return None
     return PlannedTokens(n_tokens, "" if count is None else os.path.basename(count.tokenizer.rstrip("/")))
 
 
