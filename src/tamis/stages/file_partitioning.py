@@ -93,7 +93,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         if self.files_per_partition is None:
             self._warn_of_large(sizes)
         groups = group_files(sizes, self.files_per_partition, self.partition_bytes)
-        tasks, dataset = [], task.dataset_name or infer_dataset_name(files.paths[:1]) or "dataset"
+        tasks, dataset = [], infer_dataset_name(files.paths[:1]) or "dataset"
         for i, group in enumerate(groups):
             metadata = {"partition_index": i, "total_partitions": len(groups), "source_files": group}
             tasks.append(FileGroupTask(dataset, group, _metadata=metadata))
