@@ -114,6 +114,9 @@ def test_every_chart_is_there_and_moves(browser: Browser, tmp_path: Path) -> Non
         browser.wait("return document.querySelector('#memory svg') !== null", "memory is drawn")
         for name in SECTIONS:
             assert browser.run(f"return document.getElementById('{name}').getBoundingClientRect().height > 20"), name
+        beside = "const row = arguments[0].getBoundingClientRect(); return row.width >= document.getElementById('main')"
+        beside = beside.replace("arguments[0]", "document.getElementById('map').closest('section')")
+        assert browser.run(f"{beside}.getBoundingClientRect().width - 1"), "a small map would leave a void in its row"
         assert browser.run("return document.title") == "web corpus, English running · Tamis"
         before = {name: browser.run(f"return document.getElementById('{name}').innerHTML") for name in SECTIONS}
         for name in ("memory", "map", "funnel", "throughput", "queues", "gpus", "stages", "events"):

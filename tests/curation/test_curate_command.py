@@ -190,6 +190,9 @@ def test_the_plan_and_the_recipe_can_be_seen(made: Any) -> None:
         "--no-probe",
     )
     assert (shown.exit_code, "3 passes over the input" in shown.output) == (0, True)
+    runs = [line for line in shown.output.splitlines() if line.startswith("   runs ")]
+    assert runs, "facts of a pass are below its name, where they have most of a narrow terminal"
+    assert {line.index(line.split(maxsplit=1)[1]) for line in runs} == {28}
     printed = tamis("recipe", "show", "web-english")
     assert printed.stdout.startswith("# English web text, as FineWeb does it")
     assert "minimal" in tamis("recipe", "list").stdout

@@ -19,7 +19,7 @@ from tamis.cli.plan.show import budget_words, range_words, too_small_line
 from tamis.cli.plan.show import sizes as span_of_sizes
 from tamis.cli.plan.show import times as span_of_times
 from tamis.cli.plan.smallest import smallest_of_curation
-from tamis.cli.terminal.show import print_folded, print_json, print_table
+from tamis.cli.terminal.show import print_folded, print_json
 from tamis.curation import Curation
 from tamis.curation.costs import PassCost, pass_costs
 from tamis.curation.expected import conditions, curation_key, forecast
@@ -238,7 +238,7 @@ def _show(
     if as_json:
         print_json({**plan.to_dict(), **figures})
         return
-    rows: list[tuple[str, str, str]] = []
+    passes: list[str] = []
     for i, planned_pass in enumerate(plan.passes):
         facts = [
             ("runs", ", ".join(planned_pass.runs)),
@@ -250,11 +250,12 @@ def _show(
             ("why", planned_pass.why),
             ("costs", costs[i] if costs else ""),
         ]
-        cells = [(what, text) for what, text in facts if text]
-        rows += [(f"{i + 1}. {planned_pass.name}" if not k else "", what, text) for k, (what, text) in enumerate(cells)]
-    print_table(f"{curation.name}: {plan.n_reads} passes over the input", ["pass", "", ""], rows)
+        passes += [f"{i + 1}. {planned_pass.name}", *(f"   {what:<23}  {text}" for what, text in facts if text), ""]
     print_folded(
         [
+            f"{curation.name}: {plan.n_reads} passes over the input",
+            "",
+            *passes,
             *lines,
             *(f"warning: {remark}" for remark in (*plan.remarks, *curation.left_out)),
             *remarks,

@@ -77,6 +77,8 @@ def fold_line(line: str, width: int) -> list[str]:
 
     >>> fold_line("time     about 4.2 s (1.0 s to 5.0 s)", 30)
     ['time     about 4.2 s (1.0 s to', '         5.0 s)']
+    >>> fold_line("  why  one two three", 16)
+    ['  why  one two', '       three']
     >>> fold_line("one two", 4)
     ['one', 'two']
     """
@@ -86,7 +88,7 @@ def fold_line(line: str, width: int) -> list[str]:
     return [line[:indent] + first, *(" " * indent + part for part in rest)]
 
 
-_LABELLED = re.compile(r"\S+(?: \S+)* {2,}")
+_LABELLED = re.compile(r" *\S+(?: \S+)* {2,}")
 
 
 def _write(lines: Iterable[str]) -> None:

@@ -27,10 +27,10 @@ function put(id, html) {
   if (section) section.hidden = html === "";
 }
 
-// Sections are 5, 6, 7 or 12 columns wide and hidden where empty: the last one of each row takes what would stay empty.
+// Sections are 6 or 12 columns wide and hidden where empty: the last one of each row takes what would stay empty.
 function arrange() {
   const shown = [...document.querySelectorAll("main > section:not([hidden])")];
-  const width = (section) => (section.matches(".full") ? 12 : section.matches(".wide") ? 7 : section.matches(".side") ? 5 : 6);
+  const width = (section) => (section.matches(".full") ? 12 : 6);
   let used = 0;
   shown.forEach((section, i) => {
     used = used + width(section) > 12 ? width(section) : used + width(section);
