@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,35 @@ MAX_DOCUMENTS = NO_ROW  # numbers are uint32
 _ALL = (0, 1 << 64)
 _GAP = 1 << 17  # bytes that are read and not needed, rather than asking a store once more
 _FEW_ROWS = 1024  # are read whole
+
+
+class StoredColumn(NamedTuple):
+    """The location of a column in a file, and the type of its values."""
+
+    offset: int
+    kind: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class StoredColumns:
+    """Columns of one record batch, read by position."""
+
+    path: str
+    columns: dict[str, StoredColumn]
+
+    @classmethod
+    def of(cls, batch: BatchPlaces, names: Sequence[str]) -> StoredColumns:
+        """Locate these columns, which hold one number per row."""
+        values = {name: batch.values(name) for name in names}
+        return cls(batch.path, {name: StoredColumn(v.offset, v.kind) for name, v in values.items()})
+
+    def read(self, name: str, first: int, end: int) -> Array:
+        """Return the values of a column from `first` up to `end`."""
+        offset, kind = self.columns[name]
+        values = np.empty(max(0, end - first), kind)
+        if len(values):
+            read_into(self.path, offset + first * kind.itemsize, values.view(np.uint8))
+        return values
 
 
 @dataclass(frozen=True)

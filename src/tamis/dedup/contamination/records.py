@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.records import runs_of
+from tamis.dedup.records import StoredColumn, StoredColumns, runs_of
 from tamis.formats.arrow.column_places import BatchPlaces
-from tamis.formats.scratch.stored_arrays import read_into
 
 Array = NDArray[Any]
 HIT = np.dtype([("ngram", "<u4"), ("start", "<u4"), ("end", "<u4"), ("token", "<u4"), ("token_end", "<u4")])
@@ -22,10 +21,9 @@ _HITS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class _OverlapBatch:
-    path: str
     n_documents: int
-    at: dict[str, tuple[int, Any]]  # place and type of each column
     n_hits: int
+    stored: StoredColumns
 
 
 @dataclass(frozen=True)
@@ -51,33 +49,23 @@ class OverlapRecords:
         """Yield (n-grams, numbers of their documents within the record batch), at most some million at a time."""
         for run in self._runs:
             if run.n_hits:
-                bounds = _read(run, "bounds", run.n_documents + 1) // HIT.itemsize
+                bounds = run.stored.read("bounds", 0, run.n_documents + 1) // HIT.itemsize
                 for first in range(0, run.n_hits, _HITS_AT_ONCE):
                     end = min(run.n_hits, first + _HITS_AT_ONCE)
-                    ngram = _read(run, "hits", end - first, first)["ngram"]
+                    ngram = run.stored.read("hits", first, end)["ngram"]
                     yield ngram, np.searchsorted(bounds, np.arange(first, end), side="right") - 1
 
     def __iter__(self) -> Iterator[DocumentHits]:
         for run in self._runs:
-            file, offset, n_tokens = (_read(run, name, run.n_documents) for name in _FACTS)
-            bounds = _read(run, "bounds", run.n_documents + 1) // HIT.itemsize
-            yield DocumentHits(file, offset, n_tokens, bounds, _read(run, "hits", run.n_hits))
+            file, offset, n_tokens = (run.stored.read(name, 0, run.n_documents) for name in _FACTS)
+            bounds = run.stored.read("bounds", 0, run.n_documents + 1) // HIT.itemsize
+            yield DocumentHits(file, offset, n_tokens, bounds, run.stored.read("hits", 0, run.n_hits))
 
 
 def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _OverlapBatch:
-    at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in _FACTS}
+    stored = StoredColumns.of(batch, _FACTS)
     ends = batch.ends("hits")
     n_hits = int(ends[batch.n_rows]) // HIT.itemsize
-    at["bounds"] = ends.offset, ends.kind
-    if n_hits:
-        at["hits"] = batch.data_at("hits"), HIT
-    return _OverlapBatch(batch.path, batch.n_rows, at, n_hits)
-
-
-def _read(run: _OverlapBatch, name: str, n: int, first: int = 0) -> Array:
-    if not n:
-        return np.empty(0, HIT if name == "hits" else run.at[name][1])
-    offset, kind = run.at[name]
-    out = np.empty(n, kind)
-    read_into(run.path, offset + first * kind.itemsize, out.view(np.uint8))
-    return out
+    stored.columns["bounds"] = StoredColumn(ends.offset, ends.kind)
+    stored.columns["hits"] = StoredColumn(batch.data_at("hits") if n_hits else 0, HIT)
+    return _OverlapBatch(batch.n_rows, n_hits, stored)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tamis.dedup.records import runs_of
+from tamis.dedup.records import StoredColumn, StoredColumns, runs_of
 from tamis.formats.arrow.column_places import BatchPlaces
-from tamis.formats.scratch.stored_arrays import StoredArray, read_into
+from tamis.formats.scratch.stored_arrays import StoredArray
 from tamis.stores.reading import N_PREFETCH, prefetch
 from tamis.stores.urls import is_bucket
 
@@ -24,10 +24,9 @@ FACTS = ("file", "offset", "length", "n_units")
 
 @dataclass(frozen=True)
 class _UnitBatch:
-    path: str
     n_documents: int
     n_keys: int
-    at: dict[str, tuple[int, Any]]  # place and type of each column
+    stored: StoredColumns
 
 
 class UnitRecords:
@@ -49,7 +48,7 @@ class UnitRecords:
             i, first = some
             n = min(most, self._runs[i].n_keys - first)
             numbers = np.arange(self.bases[i] + first, self.bases[i] + first + n).astype(np.uint64)
-            return _read(self._runs[i], "keys", n, first), numbers
+            return self._runs[i].stored.read("keys", first, first + n), numbers
 
         # As many bytes on their way as are asked for at once: where one batch has them all, nothing is read ahead of
         # it.
@@ -61,13 +60,13 @@ class UnitRecords:
         """Return the facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
         run = self._runs[i]
         columns = [*((name, run.n_documents) for name in FACTS), ("bounds", run.n_documents + 1)]
-        read = prefetch(lambda one: _read(run, *one), columns, self._is_far)
+        read = prefetch(lambda column: run.stored.read(column[0], 0, column[1]), columns, self._is_far)
         facts = dict(zip([name for name, _ in columns], read, strict=True))
         return facts | {"bounds": facts["bounds"] // 8}
 
     def unit_numbers(self, i: int) -> Array:
         """Return the numbers within their documents of all units of a batch that have a key."""
-        return _read(self._runs[i], "numbers", self._runs[i].n_keys)
+        return self._runs[i].stored.read("numbers", 0, self._runs[i].n_keys)
 
     def place(self, unit: int) -> tuple[int, int, int]:
         """Return (file, offset of the document, number in it) of a unit. Ask in order: the batch is cached."""
@@ -75,27 +74,18 @@ class UnitRecords:
         local = unit - int(self.bases[i])
         if self._known[0] != i:
             run = self._runs[i]
-            self._known = i, self.documents(i), StoredArray(run.path, *run.at["numbers"], run.n_keys)
+            numbers = StoredArray(run.stored.path, *run.stored.columns["numbers"], run.n_keys)
+            self._known = i, self.documents(i), numbers
         _, facts, numbers = self._known
         k = int(np.searchsorted(facts["bounds"], local, side="right")) - 1
         return int(facts["file"][k]), int(facts["offset"][k]), int(numbers[local])
 
 
 def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _UnitBatch:
-    at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in FACTS}
+    stored = StoredColumns.of(batch, FACTS)
     ends = batch.ends("keys")
     n_keys = int(ends[batch.n_rows]) // 8
-    at["bounds"] = ends.offset, ends.kind
-    if n_keys:
-        at["keys"] = batch.data_at("keys"), np.dtype(np.uint64)
-        at["numbers"] = batch.data_at("numbers"), np.dtype(np.uint32)
-    return _UnitBatch(batch.path, batch.n_rows, n_keys, at)
-
-
-def _read(run: _UnitBatch, name: str, n: int, first: int = 0) -> Array:
-    if not n:
-        return np.empty(0, run.at[name][1] if name in run.at else np.uint32)
-    at, kind = run.at[name]
-    out = np.empty(n, kind)
-    read_into(run.path, at + first * kind.itemsize, out)
-    return out
+    stored.columns["bounds"] = StoredColumn(ends.offset, ends.kind)
+    for name, kind in (("keys", np.uint64), ("numbers", np.uint32)):
+        stored.columns[name] = StoredColumn(batch.data_at(name) if n_keys else 0, np.dtype(kind))
+    return _UnitBatch(batch.n_rows, n_keys, stored)

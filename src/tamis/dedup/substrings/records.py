@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tamis.dedup.records import parts_of, runs_of
+from tamis.dedup.records import StoredColumn, StoredColumns, parts_of, runs_of
 from tamis.dedup.sorting import cuts_between
 from tamis.errors import FormatError, UsageError
 from tamis.formats.arrow.column_places import BatchPlaces
@@ -38,16 +38,9 @@ MAX_DOCUMENTS = (1 << 32) - 1
 class _SubstringBatch:
     """One record batch."""
 
-    path: str
     n_documents: int
     n: dict[str, int]  # values of each packed column
-    at: dict[str, tuple[int, Any]]  # place and type of each column
-
-    def read(self, name: str, first: int, end: int) -> Array:
-        offset, kind = self.at[name]
-        out = np.empty(max(0, end - first), kind)
-        read_into(self.path, offset + first * kind.itemsize, out)
-        return out
+    stored: StoredColumns
 
 
 class SelectionRecords:
@@ -75,7 +68,7 @@ class SelectionRecords:
         """Write the facts of all documents as arrays, for when the records are gone."""
         n_runs = self._n_indexed_runs
         for first, run in zip(self.bases.tolist(), self._runs[:n_runs], strict=False):
-            indexed.check_order(first, *(run.read(name, 0, run.n_documents) for name in ("file", "offset")))
+            indexed.check_order(first, *(run.stored.read(name, 0, run.n_documents) for name in ("file", "offset")))
         if int(self.bases[n_runs]) != len(indexed):
             raise FormatError(
                 f"{int(self.bases[n_runs]):,} of {len(indexed):,} documents of the index could be read; it is damaged: "
@@ -93,7 +86,7 @@ class SelectionRecords:
                 out["offset"].append(offset)
             for i, run in enumerate(self._runs):
                 for name in FACTS if i >= n_runs else ("length",):
-                    out[name].append(run.read(name, 0, run.n_documents).astype(kinds[name]))
+                    out[name].append(run.stored.read(name, 0, run.n_documents).astype(kinds[name]))
 
     def parts(self, bytes_per_selection: int, room_bytes: int) -> KeyParts:
         """Cut the key space into parts that fit."""
@@ -113,7 +106,7 @@ class KeyParts:
         self._cuts = []
         for run in runs:
             n = run.n["keys"]
-            inner = np.searchsorted(run.read("keys", 0, n), bounds) if len(bounds) else np.empty(0, np.int64)
+            inner = np.searchsorted(run.stored.read("keys", 0, n), bounds) if len(bounds) else np.empty(0, np.int64)
             self._cuts.append(np.concatenate([[0], inner, [n]]).astype(np.int64))
         self._n = len(parts)
 
@@ -128,7 +121,7 @@ class KeyParts:
         total = sum(int(cuts[p + 1] - cuts[p]) for cuts in self._cuts)
         frequent = np.empty(0, np.uint64)
         if total > 2 * self._most:
-            every = np.concatenate([run.read("keys", *self._range(i, p)) for i, run in enumerate(self._runs)])
+            every = np.concatenate([run.stored.read("keys", *self._range(i, p)) for i, run in enumerate(self._runs)])
             every.sort()
             starts = cuts_between(every)
             frequent = every[starts[:-1][np.diff(starts) > self._most]]
@@ -138,10 +131,10 @@ class KeyParts:
             first, end = self._range(i, p)
             if first == end:
                 continue
-            key = run.read("keys", first, end)
+            key = run.stored.read("keys", first, end)
             chosen = np.flatnonzero(~np.isin(key, frequent)) if len(frequent) else slice(None)
             keys.append(key[chosen])
-            contexts.append(run.read("contexts", first, end)[chosen])
+            contexts.append(run.stored.read("contexts", first, end)[chosen])
             rows.append(self._rows(i, first, end)[chosen])
         return np.concatenate(keys), np.concatenate(contexts), np.concatenate(rows), frequent
 
@@ -150,7 +143,7 @@ class KeyParts:
         ranges = []
         for i, run in enumerate(self._runs):
             first, end = self._range(i, p)
-            keys = run.read("keys", first, end)
+            keys = run.stored.read("keys", first, end)
             ranges.append(tuple(first + int(np.searchsorted(keys, key, side=side)) for side in ("left", "right")))
         total = sum(end - first for first, end in ranges)
         for low, high in parts_of(total, self._most):
@@ -160,7 +153,7 @@ class KeyParts:
         """Yield the selections in `ranges` whose contexts are in [low, high)."""
         found = [np.empty(0, np.uint64)]
         for run, (first, end) in zip(self._runs, ranges, strict=True):
-            context = run.read("contexts", first, end)
+            context = run.stored.read("contexts", first, end)
             found.append(context[(context >= np.uint64(low)) & (context <= np.uint64(high - 1))])
         contexts = np.concatenate(found)
         contexts.sort()
@@ -182,7 +175,7 @@ class KeyParts:
         contexts, rows = [np.empty(0, np.uint64)], [np.empty(0, SELECTION)]
         for i, (run, (first, end)) in enumerate(zip(self._runs, ranges, strict=True)):
             if first < end:
-                context = run.read("contexts", first, end)
+                context = run.stored.read("contexts", first, end)
                 mine = np.flatnonzero(np.isin(context, wanted))
                 contexts.append(context[mine])
                 rows.append(self._rows(i, first, end)[mine])
@@ -196,29 +189,29 @@ class KeyParts:
     def _rows(self, i: int, first: int, end: int) -> Array:
         """Return selections of a record batch, in the order of their keys."""
         run, some = self._runs[i], np.zeros(end - first, SELECTION)
-        some["reach"] = run.read("reaches", first, end)
-        length = np.maximum(run.read("length", 0, run.n_documents), 0)
+        some["reach"] = run.stored.read("reaches", first, end)
+        length = np.maximum(run.stored.read("length", 0, run.n_documents), 0)
         ends = np.cumsum(length)
-        at = run.read("at", first, end).astype(np.int64)
+        at = run.stored.read("at", first, end).astype(np.int64)
         local = np.searchsorted(ends, at, side="right")
         some["doc"], some["position"] = self._bases[i] + local, at - (ends - length)[local]
         n_runs = run.n["run_rows"]
         if n_runs:
-            which, span = run.read("run_rows", 0, n_runs), run.read("run_spans", 0, n_runs)
+            which, span = run.stored.read("run_rows", 0, n_runs), run.stored.read("run_spans", 0, n_runs)
             mine = (which >= first) & (which < end)
             some["span"][which[mine] - np.uint32(first)] = span[mine]
         return some
 
 
 def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _SubstringBatch:
-    at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in FACTS}
+    stored = StoredColumns.of(batch, FACTS)
     n = {}
     for name, kind in (PACKED | RUNS).items():
         n[name] = int(batch.ends(name)[batch.n_rows]) // np.dtype(kind).itemsize
-        at[name] = batch.data_at(name), np.dtype(kind)
+        stored.columns[name] = StoredColumn(batch.data_at(name), np.dtype(kind))
     if len({n[name] for name in PACKED}) != 1:
         raise FormatError(f"{batch.path}: its columns do not agree; start over with fresh (--fresh)")
-    return _SubstringBatch(batch.path, batch.n_rows, n, at)
+    return _SubstringBatch(batch.n_rows, n, stored)
 
 
 class ContextTexts:

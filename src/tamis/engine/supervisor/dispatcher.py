@@ -23,7 +23,7 @@ _BLOCKS_AHEAD = 2  # of a feeder, for each worker
 _LAST_BYTES = 4 << 20  # of the last blocks of a file: smaller ones cost more than workers that wait for each other
 
 
-class Pace:
+class InputPace:
     """The measured speed of the input, and the amount of it that is handed out at once.
 
     A unit that is killed is done again, and at the end all wait for the last one. So a unit should take an eighth of
@@ -77,7 +77,7 @@ class Dispatcher:
         self._config, self._status, self._pool, self._queue = pool.config, status, pool, queue
         self._health, self._orders = health, orders
         config = pool.config
-        self.pace = Pace(len(queue.segments), config.timeout_s, config.expected_s)
+        self.pace = InputPace(len(queue.segments), config.timeout_s, config.expected_s)
 
     def dispatch(self, now_s: float, node: PoolNode | None = None) -> list[Action]:
         """Start what can be started: on the node where something happened, or on all (with every tick)."""
