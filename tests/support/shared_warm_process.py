@@ -54,7 +54,7 @@ class SharedProcess:
         shared = self._shared(environment) if executor.warm_process is None else None
         if shared is None:
             return _make_workers(executor, job, config, log_path, count_caller)
-        payload = cloudpickle.dumps(job)
+        payload = job.pickled()
         if environment != self._environment:
             payload = cloudpickle.dumps(_InEnvironment(hygiene_env(environment), payload))
         return ForkedWorkers(payload, config, log_path, count_caller, shared)
