@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.curation import Curation, token_packer
+from tamis.curation import output as output_module
 from tamis.curation.state import TokenPackTask, packed_file
 from tamis.errors import UsageError
 from tamis.formats.megatron.index import read_index
@@ -152,6 +154,18 @@ def packed_from(folder: Path, lists: list[list[int]], n_in_part: int, kind: str)
     packed = packed_file(str(folder)).read()
     assert packed is not None
     return [Path(file.path).read_bytes() for file in packed.files]
+
+
+def test_files_of_a_divided_partition_are_packed_in_the_order_of_the_input(data: Path, tmp_path: Path) -> None:
+    tasks: list[Any] = []
+    curation = Curation([], "in", str(tmp_path), tokens={"tokenizer": str(data / "tok")})
+    runner = SimpleNamespace(run_task=lambda folder, task, *more: tasks.append(task))
+    settings = SimpleNamespace(budget_bytes=lambda: 10**9)
+    output = SimpleNamespace(path=str(tmp_path))
+    run: Any = SimpleNamespace(curation=curation, runner=runner, settings=settings, output=output)
+    names = ["part-000000-000000000008.arrow", "part-000000-000000000008-1.arrow", "part-000001-000000000000.arrow"]
+    output_module._call_packer(run, str(tmp_path), names)
+    assert [os.path.basename(path) for path in tasks[0].parts] == names
 
 
 def test_shuffled_documents_are_the_same_documents(data: Path, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles
     paths = [os.path.join(run.output.path, name) for name in parts]
     if writing.tokens is not None:
         token_task = TokenPackTask(
-            parts=sorted(paths),
+            parts=paths,
             format=writing.tokens.format,
             is_compressed=writing.tokens.compression != UNCOMPRESSED,
             sequence_length=writing.tokens.sequence_length,
