@@ -296,6 +296,19 @@ def test_a_tokenizer_that_is_not_there_is_a_mistake_of_the_option(data: Path, tm
     assert not os.path.exists(tmp_path / "out")
 
 
+def test_the_reason_is_said_where_the_library_encodes(data: Path, tmp_path: Path) -> None:
+    parts = json.loads((data / "tok/tokenizer.json").read_text())
+    parts["pre_tokenizer"] = {"type": "Whitespace"}
+    shutil.copytree(data / "tok", tmp_path / "other")
+    (tmp_path / "other/tokenizer.json").write_text(json.dumps(parts))
+    done = tamis("tokenize", data / "in", tmp_path / "out", "--tokenizer", tmp_path / "other", "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert "encoded by the library tokenizers, as its pre-tokenizer ends with 'Whitespace'" in done.stdout
+    own = tamis("tokenize", data / "in", tmp_path / "own", "--tokenizer", data / "tok", "--workers", 1)
+    assert own.returncode == 0
+    assert "library" not in own.stdout
+
+
 def test_a_tokenizer_without_an_end(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tok"
     folder.mkdir()

@@ -151,6 +151,18 @@ def predicted_lines(prediction: Prediction) -> list[str]:
     return [f"predicted from {runs}: {', '.join(parts)}"] if n and parts else []
 
 
+def _note_lines(stages: Sequence[StageSummary]) -> list[str]:
+    """Return the notes that stages counted: what they did otherwise than one would expect."""
+    from tamis.tasks.lineage import NOTE_METRIC
+
+    return [
+        f"{stage['name']}: {key.removeprefix(NOTE_METRIC)}: {int(n):,}"
+        for stage in stages
+        for key, n in sorted(stage["metrics"].items())
+        if key.startswith(NOTE_METRIC)
+    ]
+
+
 def _untraced_lines(stages: Sequence[StageSummary]) -> list[str]:
     """Return a line for each stage that returned documents without a record of the input."""
     lines = []
@@ -178,6 +190,7 @@ def _lines(about: RunSummary) -> list[str]:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(skipped.items(), key=lambda s: (-s[1], s[0])))
         lines.append(f"{count(sum(skipped.values()), 'record')} of the input that are no documents skipped: {reasons}")
     lines += _untraced_lines(about["stages"])
+    lines += _note_lines(about["stages"])
     if n_tokens := _tokens(about["stages"]):
         lines.append(f"{count(n_tokens, 'token')} in {count(about['n_written'], 'document')}")
     if about["n_bad_ranges"]:

@@ -19,6 +19,7 @@ from tamis.stages.text.tokens.tokenizer import CorpusTokenizer, TokenLists, load
 from tamis.stages.traits import StageTraits
 from tamis.stages.vector_cache import VectorCache, is_worth_storing
 from tamis.tasks import DocumentBatch, FileGroupTask
+from tamis.tasks.lineage import NOTE_METRIC
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -110,6 +111,12 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         found = self._loaded.encode(task.texts(self.text_field))
         return found if self._end is None else with_ends(found, self._end)
 
+    def by_library(self, n_texts: int) -> dict[str, float]:
+        """Return a note of why the library encoded these texts, several times slower; none where kernels did."""
+        assert self._loaded is not None
+        reason = self._loaded.why_not
+        return {f"{NOTE_METRIC}texts encoded by the library tokenizers, as {reason}": n_texts} if reason else {}
+
     def _identified(self, task: DocumentBatch) -> DocumentBatch:
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.records.hash128 import hash_arrow_strings
@@ -131,7 +138,7 @@ class Tokenize(ProcessingStage[DocumentBatch, DocumentBatch]):
         return tokenizer.end
 
     def _count(self, task: DocumentBatch, lengths: Any) -> None:
-        counts: dict[str, float] = {"tokens": float(lengths.sum())}
+        counts: dict[str, float] = {"tokens": float(lengths.sum()), **self.by_library(len(lengths))}
         columns = set(task.get_columns())
         for field in COUNTED_FIELDS:
             if field not in columns:
@@ -187,7 +194,7 @@ class CountTokens(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         counts = self._counts(task) if self._kept_in is None else self._known_counts(task, self._kept_in)
-        self._log_metrics({"tokens": float(counts.sum())})
+        self._log_metrics({"tokens": float(counts.sum()), **self._tokenize.by_library(len(counts))})
         return task.with_column(self.count_field, pa.array(counts))
 
     def _counts(self, task: DocumentBatch) -> Array:
