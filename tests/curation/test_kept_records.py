@@ -197,3 +197,11 @@ def test_passes_that_read_what_was_kept_do_not_cost_the_extraction(tmp_path: Pat
     again = [cost.cpu_s for cost in pass_costs(whole, sizes, 10**9, 2)]
     assert seconds[0] == again[0]
     assert all(now < then / 2 for now, then in zip(seconds[1:], again[1:], strict=True))
+
+
+def test_pages_without_a_text_are_no_duplicates_that_were_missed(tmp_path: Path) -> None:
+    source = crawl(tmp_path / "in", 12)
+    empty = response(b"<html><body></body></html>")
+    (source / "empty.warc.gz").write_bytes(b"".join(members(*(record(900 + i, empty) for i in range(3)))))
+    done = tamis("dedup", "exact", source, tmp_path / "out", "--memory", "400MB", "--quarantine-limit", "100%")
+    assert done.exit_code == 0, done.output

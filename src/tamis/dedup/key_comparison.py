@@ -186,7 +186,9 @@ class KeyComparison:
             return {}
         ledger = removed.ledger
         n_not_read = (workflow.work.state.first_pass.read() or FirstPass()).n_quarantined
-        n_removed = sum(t.n for book in ledger.stages for t in book.dropped.values())
+        # Pages without a text are dropped by both passes as they read.
+        books = [book for book in ledger.stages if book.name == RemoveDuplicates.name]
+        n_removed = sum(t.n for book in books for t in book.dropped.values())
         n_met = ledger.written.n + n_removed + ledger.quarantined.n
         n_read = summary["n_documents"] + n_not_read
         if n_met != n_read or not 0 <= summary["n_duplicates"] - n_removed <= ledger.quarantined.n:
