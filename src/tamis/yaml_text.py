@@ -18,9 +18,10 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.errors import RecipeError
 
 MAX_FILE_BYTES = 4_000_000

@@ -263,6 +263,7 @@ DECLARATIONS = {
         "engine.units",
         "backends",
         "backends.registry",
+        "_dataclasses",
         "_satellites",
         "dedup",
         "dedup.kinds",

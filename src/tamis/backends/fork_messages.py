@@ -5,9 +5,10 @@ Bytes by engine/wire.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.wire import kinds
 from tamis.engine.worker.config import WorkerConfig
 

@@ -18,9 +18,10 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.memory import meter, sampler, shared_memory
 from tamis.memory.kill_tree import end_escaped, end_tree, send
 from tamis.memory.pace import has_moved

@@ -10,10 +10,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tamis import errors, files, secrets
+from tamis._dataclasses import dataclass
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.execution import load_report

@@ -13,11 +13,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.errors import RunConflict, UsageError
 from tamis.tasks.tasks import Task
 

@@ -9,9 +9,10 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pc
 from tamis.dedup.quantiles.stages import weights_of
 from tamis.engine.schema import RecordedRule

@@ -5,9 +5,9 @@ What a step keeps on the disk for later passes is taken to have room there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis.curation.steps import CorpusStep
 from tamis.forecast import shipped_table
 

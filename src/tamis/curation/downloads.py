@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tamis import _satellites
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage
 from tamis.tasks import EmptyTask

@@ -12,9 +12,9 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis.curation.costs import PassCost, pass_costs
 from tamis.curation.steps import CorpusStep
 from tamis.dedup.planning import SOLVER_BASE_BYTES

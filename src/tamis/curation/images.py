@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.curation.steps import CorpusStep
 from tamis.dedup.images.hashing import KEEP, ImageHashes
 from tamis.dedup.kinds import EXACT, SEMANTIC

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage

@@ -10,9 +10,10 @@ changes, runs the steps after the last deduplication, and writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.kinds import KINDS
 
 DROPS, COLUMNS, CHANGES = "drops", "adds columns", "changes"

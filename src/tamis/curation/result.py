@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypedDict
 
+from tamis._dataclasses import dataclass
 from tamis.engine.schema import AlertCounts, LeakReport
 from tamis.forecast.prediction import Prediction
 from tamis.pipeline.pass_progress import describe_cost

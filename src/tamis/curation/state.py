@@ -6,9 +6,10 @@ Read and written as those of tamis/dedup/state.py.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.state import StateFile
 
 

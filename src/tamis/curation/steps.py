@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.kinds import BUCKETS, CONTAMINATION, EXACT, FUZZY, LINES, MIX, SCORES, SUBSTRINGS, TOP, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.planning import KEY_BYTES, META_BYTES, passage_scratch_bytes

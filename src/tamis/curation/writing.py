@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError, check_choice
 from tamis.formats.hive import check_names
 from tamis.sizes import parse_size

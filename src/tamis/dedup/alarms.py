@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tamis._dataclasses import dataclass
 from tamis.errors import Incomplete
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.dedup.position_table import PositionTable
 from tamis.dedup.records import Records
 from tamis.formats.scratch.spilled import Spilled

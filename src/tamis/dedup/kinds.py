@@ -9,9 +9,11 @@ solver. Does not cover how a kind works: see its folder, whose workflow `DedupKi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any
+
+from tamis._dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.formats.input_files.skipped import checked_paths
 from tamis.sizes import parse_size

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis.backends.alerting import OFF, watch_alerts
 from tamis.backends.base import BaseExecutor
 from tamis.backends.local import LocalExecutor

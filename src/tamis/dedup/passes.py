@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.kinds import DedupKind, ShippedFigures
 from tamis.engine.schema import AlertCounts, LeakReport
 from tamis.forecast.prediction import Prediction

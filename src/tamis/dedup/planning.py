@@ -13,9 +13,10 @@ import contextlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from tamis._dataclasses import dataclass
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast.shipped_table import PACKED, decoded_bytes
 from tamis.formats.compression.codecs import codec_of

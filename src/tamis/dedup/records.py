@@ -11,12 +11,12 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
 from tamis.formats.arrow.column_places import BatchPlaces, batches_of, numpy_type

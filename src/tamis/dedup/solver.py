@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.decisions import LARGE, DecisionFiles, histogram, write_tables
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.keys import NO_NUMBER

@@ -7,9 +7,10 @@ solver.SolverRun. A new kind of deduplication adds its step here, and the handle
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.contamination.limits import Common, Limits
 from tamis.dedup.quantiles.choice import ScoreChoice, TopLimit
 from tamis.dedup.quantiles.mixing import MixRule

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, cast
 
+from tamis._dataclasses import dataclass
 from tamis.engine import wire
 from tamis.engine.schema import InputIdentity
 from tamis.errors import RunConflict

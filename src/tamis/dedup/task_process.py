@@ -14,10 +14,11 @@ import json
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.backends.warm_process import Child, WarmProcess
 from tamis.dedup import state
 from tamis.engine.progress import Progress, ProgressState

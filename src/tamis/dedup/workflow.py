@@ -20,10 +20,10 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.backends.alerting import summary_of
 from tamis.backends.execution import leave_report
 from tamis.dedup import state

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pickle import PicklingError
 from types import CodeType
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.schema import ID_FIELD, RecordedRule
 from tamis.errors import PipelineError
 from tamis.kernels.loading.library import RECORDS

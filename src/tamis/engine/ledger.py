@@ -15,9 +15,10 @@ mean. Histograms of document lengths and of scores are added up with them (engin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.engine.activity import WRITING
 from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 

@@ -10,10 +10,11 @@ fills them in (`about`). A message whose fence is not the one of the worker's un
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.samples import SampleLimits
 from tamis.engine.schema import CommittedFile, CoveredRange, FileKind

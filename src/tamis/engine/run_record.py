@@ -23,11 +23,12 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self, TypedDict
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.engine import wire
 from tamis.engine.ledger import Ledger
 from tamis.engine.progress import ProgressState

@@ -32,11 +32,12 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine import wire
 from tamis.engine.schema import ID_FIELD
 

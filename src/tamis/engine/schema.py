@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar
 
+from tamis._dataclasses import dataclass
 from tamis.engine.histograms import HistogramTable
 from tamis.engine.ledger import Ledger
 from tamis.engine.wire import field_readers

@@ -7,9 +7,11 @@ segment of stages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NamedTuple
+
+from tamis._dataclasses import dataclass
 
 TO_END = 1 << 62
 """`end` of a piece that goes to the end of its file, wherever that is."""

@@ -8,9 +8,10 @@ sent to workers).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tamis._dataclasses import dataclass
 from tamis.engine.messages import Assign, Order, WorkerMessage
 from tamis.engine.schema import EventKind
 

@@ -17,11 +17,12 @@ import platform
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 
 MAX_PROFILE_BYTES = 1_000_000

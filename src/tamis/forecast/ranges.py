@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.forecast import machine_profiles
 from tamis.forecast.prediction import CONFIDENCE, Conditions, Prediction, SpanName, parse_prediction

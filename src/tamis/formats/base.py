@@ -12,11 +12,12 @@ the same for all formats of lines).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
+from tamis._dataclasses import dataclass
 from tamis.errors import FormatError
 from tamis.tasks import DocumentBatch, Origin
 

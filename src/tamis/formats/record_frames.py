@@ -11,10 +11,10 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import BinaryIO
 
+from tamis._dataclasses import dataclass
 from tamis.errors import FormatError
 
 _HEADER = struct.Struct("<4sB3xIQQQ")  # magic, kind, bytes of `about` and `body`, offset and length as stored

@@ -16,9 +16,11 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
+
+from tamis._dataclasses import dataclass
 
 PYTHON, ARROW, NATIVE = "Python objects", "Arrow buffers", "native memory"
 SHARED, UNEXPLAINED = "shared memory", "unexplained memory"

@@ -11,9 +11,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tamis._dataclasses import dataclass
 from tamis.memory.nvml import Nvml, NvmlError
 
 T = TypeVar("T")

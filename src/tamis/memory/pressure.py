@@ -14,9 +14,11 @@ black    97 %   kill all but one, continue with that one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import NamedTuple
+
+from tamis._dataclasses import dataclass
 
 
 class PressureLevel(IntEnum):

@@ -12,8 +12,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from tamis._dataclasses import dataclass
 from tamis.memory import meter
 from tamis.memory.pace import Pace
 from tamis.memory.pss_sum import PssSum

@@ -13,8 +13,9 @@ is watched.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from tamis._dataclasses import dataclass
 
 _CROWDED = 0.8
 _SPARE_BYTES = 1 << 20  # in addition to what is requested

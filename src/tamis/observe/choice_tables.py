@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tamis._dataclasses import dataclass
 from tamis.engine.wire import Garbled, from_json, to_json
 from tamis.errors import RunConflict
 from tamis.files import read_json, write_json

@@ -11,10 +11,11 @@ import os
 import stat
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.run_record import FILE as RECORD_FILE
 from tamis.engine.run_record import RunCounts, RunRecord, RunStatus, parse_run_record
 from tamis.engine.schema import Manifest, RunFacts, read_fields

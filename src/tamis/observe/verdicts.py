@@ -10,10 +10,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import pa, pc
 from tamis.engine import schema
 from tamis.engine.schema import RecordedRule, RunPlan

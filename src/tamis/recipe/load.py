@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tamis import _satellites, secrets
+from tamis._dataclasses import dataclass
 from tamis.backends.registry import ALIASES, EXECUTORS, LOCAL
 from tamis.engine.run.settings import SETTINGS, SettingValue
 from tamis.errors import MissingExtra, PipelineError, RecipeError, TamisError, UsageError

@@ -15,10 +15,10 @@ import importlib
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
 
 from tamis import _satellites, secrets
+from tamis._dataclasses import dataclass
 from tamis.errors import RecipeError, UsageError
 from tamis.signatures import signature
 from tamis.stores.options import check as check_store_options

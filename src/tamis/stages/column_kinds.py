@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch

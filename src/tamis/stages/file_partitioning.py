@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.formats.input_files.skipped import checked_paths
 from tamis.formats.registry import codecs_of, suffixes

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
+
+from tamis._dataclasses import dataclass
 
 ScoreCounter = Callable[[str, Any, Any], None]
 """Counts scores in a histogram of the run: name, scores, serials of their documents or None."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn
 
+from tamis._dataclasses import dataclass
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.opening import forget, source_of
 from tamis.stores.reading import version_of

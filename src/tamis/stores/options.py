@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.secrets import learn_values
 from tamis.stores.urls import is_bucket, split_s3

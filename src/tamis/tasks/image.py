@@ -7,10 +7,11 @@ build a new batch of them. Built-in stages use the columns of the batch, which i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tamis import _satellites
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.stores.urls import path_of

@@ -8,9 +8,10 @@ and make batches of it (`DocumentBatch.of`). How a batch stores it is private to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 
 if TYPE_CHECKING:

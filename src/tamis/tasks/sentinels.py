@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tamis._dataclasses import dataclass
 from tamis.tasks.tasks import Task
 
 

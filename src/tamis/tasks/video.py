@@ -8,11 +8,12 @@ converts).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from uuid import UUID
 
 from tamis import _satellites
+from tamis._dataclasses import dataclass
 from tamis.tasks.tasks import Task
 
 

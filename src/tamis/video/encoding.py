@@ -6,10 +6,10 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.video import memory_needed
 from tamis.video.cutting import COPY, container_of, move, muxer_name, muxer_options, span_packets, zero_of

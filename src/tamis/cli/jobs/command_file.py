@@ -13,11 +13,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tamis import files, secrets
+from tamis._dataclasses import dataclass
 from tamis.cli.jobs.jobs import ClassifyJob, CommandJob, FilterJob, RecipeJob
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing.options import LAUNCH, LaunchOptions

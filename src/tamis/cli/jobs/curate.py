@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+from tamis._dataclasses import dataclass
 from tamis.cli.jobs import command_file
 from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.launch import Launch, alert_lines

@@ -9,12 +9,13 @@ import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import tamis
 from tamis import _satellites, secrets
+from tamis._dataclasses import dataclass
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import UsageError
 from tamis.stores.urls import absolute

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tamis import secrets
+from tamis._dataclasses import dataclass
 from tamis.cli.jobs.jobs import CommandJob, Consent
 from tamis.cli.parsing.options import LaunchOptions
 from tamis.engine.run.settings import DEFAULT_FILE_SIZE, SettingValue

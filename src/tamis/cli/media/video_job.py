@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from tamis._dataclasses import dataclass
 from tamis.cli.jobs.jobs import Consent
 from tamis.cli.parsing.arguments import Option
 from tamis.errors import UsageError

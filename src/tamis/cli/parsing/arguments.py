@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Protocol, Union, get_args, get_origin, get_type_hints
 
+from tamis._dataclasses import dataclass
 from tamis.cli.terminal.streams import LAYOUT, put
 from tamis.errors import UsageError
 from tamis.terminal import printable, styled

@@ -7,9 +7,10 @@ from `LaunchOptions`; which commands have which is their scope.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
+from tamis._dataclasses import dataclass
 from tamis.backends import registry
 from tamis.cli.parsing.arguments import Argument, Option, Parameter
 from tamis.engine.run.settings import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tamis._dataclasses import dataclass
 
 DROP, CUT, REPORT = "drop", "cut", "report"
 ACTIONS = {

@@ -12,10 +12,10 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np
 from tamis.errors import MissingExtra, UsageError
 from tamis.memory.gpu import count_gpus

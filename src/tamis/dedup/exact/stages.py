@@ -5,9 +5,9 @@ TextKeys is the base of all stages that make keys of texts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_keep, check_mode, normalized
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources

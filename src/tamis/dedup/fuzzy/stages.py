@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.dedup.exact.stages import TextKeys
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized

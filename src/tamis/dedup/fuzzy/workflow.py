@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.stages import CandidateTexts, DocumentSketches, Sketch
 from tamis.dedup.kinds import FUZZY

@@ -19,10 +19,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.dedup.kinds import SUBSTRINGS
 from tamis.dedup.state import IndexPin
 from tamis.errors import RunConflict, UsageError

@@ -7,10 +7,10 @@ import copy
 import glob
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa, pc
 from tamis.dedup.nemo_compat.id_generator import of_files
 from tamis.dedup.state import RecordedIds

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.dedup import state
 from tamis.errors import RunConflict, UsageError
 from tamis.files import read_json

@@ -7,8 +7,9 @@ two copies of each document and a third one of documents with 30 % of the tokens
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 
 OTHERS = "*"

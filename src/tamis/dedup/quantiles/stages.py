@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa, pc
 from tamis.dedup.stages import PositionTableStage, without
 from tamis.stages.base import ProcessingStage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis._lazy import np
 from tamis.dedup.planning import BYTES_PER_HASH, BYTES_PER_KEY
 from tamis.dedup.range_passes import ranges

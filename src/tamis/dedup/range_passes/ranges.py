@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from tamis import files
+from tamis._dataclasses import dataclass
 
 _LEAST_ROOM_BYTES = 48_000_000  # in a worker, while the keys of one range are sorted and compared
 # Of a node's budget, for that; the rest is for opening the records, and for errors of the estimate.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError, check_choice
 
 STRATEGIES = ("sort", "random")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa, pc
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage

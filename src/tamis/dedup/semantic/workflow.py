@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis.dedup.kinds import SEMANTIC
 from tamis.dedup.options import UserWorkflow, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy

@@ -11,9 +11,10 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
 from tamis.engine.monitor.database import RunDatabase

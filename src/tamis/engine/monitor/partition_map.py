@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.schema import CoveredRange
 from tamis.engine.supervisor.coverage import Coverage, Intervals
 from tamis.engine.units import TO_END, Mode, Piece, PieceKind, Unit

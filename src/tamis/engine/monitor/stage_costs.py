@@ -6,9 +6,9 @@ Documents and seconds are those of the books; bytes, CPU and memory are added up
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.messages import Done
 

@@ -6,10 +6,10 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tamis import files as own_files
+from tamis._dataclasses import dataclass
 from tamis.engine.job import Job
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import own_run_dir

@@ -12,9 +12,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch

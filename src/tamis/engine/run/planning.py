@@ -7,8 +7,9 @@ other shards; how documents are written. Does not cover: how much memory the wor
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.engine.job import Job
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import identify_inputs

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run_record import PassWork, RunRecord

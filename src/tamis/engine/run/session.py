@@ -10,9 +10,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.progress import Progress

@@ -10,10 +10,11 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple, TypedDict
 
+from tamis._dataclasses import dataclass
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tamis._dataclasses import dataclass
 from tamis.engine.units import PieceKind
 from tamis.errors import UsageError
 from tamis.stores.urls import is_bucket

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import CoveredRange, EventKind
 from tamis.engine.supervisor.state import KillReason

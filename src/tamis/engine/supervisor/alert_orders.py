@@ -7,8 +7,9 @@ of them changes what is written: partitions and pauses never do, and a stopped r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter

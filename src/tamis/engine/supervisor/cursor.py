@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.engine.supervisor.coverage import Coverage, FileCoverage, Intervals
 from tamis.engine.units import TO_END, Mode, Piece, PieceKind
 from tamis.formats.input_files.listing import FileList

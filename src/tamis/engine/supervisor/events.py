@@ -8,9 +8,9 @@ of actions.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.supervisor.actions import Committed
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.workers_interface import Died, Received

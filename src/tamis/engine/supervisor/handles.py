@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.engine.messages import Done, StageUse, Vitals
 from tamis.engine.schema import EventKind, HandleLeak
 from tamis.engine.supervisor.actions import Action, Note

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
+from tamis._dataclasses import dataclass
 from tamis.engine.messages import Done, RetainedMemory, Vitals
 from tamis.engine.schema import EventKind, MemoryLeak
 from tamis.engine.supervisor.actions import Action, Note

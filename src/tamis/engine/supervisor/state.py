@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum, auto
 from typing import NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile, Vitals
 from tamis.engine.schema import CoveredRange

@@ -12,8 +12,9 @@ Does not cover which work a worker gets (dispatcher.py), nor when its growth cal
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from tamis._dataclasses import dataclass
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, AssignUnit, KillWorker, Note, StartWorker, StopWorker, TrimWorker
 from tamis.engine.supervisor.devices import Devices, environment

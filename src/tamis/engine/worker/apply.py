@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tamis._dataclasses import dataclass
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import DROPPED_TOKENS, UNTRACED, StageBook
 from tamis.engine.messages import StageUse

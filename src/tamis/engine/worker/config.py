@@ -6,8 +6,10 @@ Plain data, without heavy imports.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from tamis._dataclasses import dataclass
 
 PlannedInputs = Mapping[str, tuple[int, int]]
 """Size and modification time (ns) of each input file when the run was planned, by path."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from typing import Any
+
+from tamis._dataclasses import dataclass
 
 
 @dataclass

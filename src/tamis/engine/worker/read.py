@@ -12,12 +12,13 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from tamis._dataclasses import dataclass
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
 from tamis.engine.schema import CoveredRange
 from tamis.engine.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind

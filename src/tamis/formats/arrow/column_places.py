@@ -6,9 +6,9 @@ fixed and variable numbers of bytes, uncompressed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import FormatError, StoreError
 from tamis.failures import is_memory_failure

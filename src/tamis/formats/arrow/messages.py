@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO
 
+from tamis._dataclasses import dataclass
 from tamis.errors import FormatError
 from tamis.stores.opening import open_buffered
 

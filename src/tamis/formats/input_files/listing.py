@@ -11,8 +11,9 @@ import os
 import stat
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tamis._dataclasses import dataclass
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.input_files.searching import Search
 from tamis.formats.input_files.skipped import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, SkippedFiles, ends_in, skipped_lines

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypedDict
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.formats.compression.codecs import SUFFIXES
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis._dataclasses import dataclass
 from tamis.formats.base import WrittenLines
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import TableBlock

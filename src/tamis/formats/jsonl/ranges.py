@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from tamis._dataclasses import dataclass
 from tamis.kernels import spare
 
 _STEP = 1 << 20

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tamis._dataclasses import dataclass
 from tamis.errors import FormatError
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.scratch.stored_arrays import open_npy, read_into

@@ -15,13 +15,14 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.errors import TamisError
 from tamis.formats.record_frames import FrameKind, RecordFrame
 from tamis.formats.table_block import Array, TableBlock, Words

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from tamis._dataclasses import dataclass
 from tamis.errors import FormatError
 
 BYTES_PER_DOCUMENT, BYTES_PER_RULE = 20, 2

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import RecipeError, UsageError
 from tamis.observe.alerts.measures import MEASURES, RunContext
 from tamis.observe.alerts.parse import Section

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.progress import RunSample
 from tamis.hints import quoted
 from tamis.observe.alerts.wording import Amount

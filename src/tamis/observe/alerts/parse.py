@@ -20,10 +20,11 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
 
+from tamis._dataclasses import dataclass
 from tamis.errors import RecipeError, UsageError
 from tamis.observe.alerts.measures import MEASURES
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, AlertLimit

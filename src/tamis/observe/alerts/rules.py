@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.progress import RunSample
 from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, MeasureReading, RunContext, RunMeter
 from tamis.observe.alerts.wording import Amount

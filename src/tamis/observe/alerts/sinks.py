@@ -16,11 +16,12 @@ import tempfile
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.terminal import printable
 
 LOG_NAME = "alerts.log"

@@ -9,10 +9,11 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.samples import FILE, DocumentSample, SampleOutcome, SampleSelection, describe, read_samples, select
 
 _MAX_GROUPS = 12

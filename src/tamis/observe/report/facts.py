@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.errors import UsageError
 from tamis.formats.input_files.skipped import SkippedEntry

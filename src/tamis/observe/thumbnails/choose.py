@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import pa
 from tamis.errors import TamisError
 from tamis.observe.verdicts import input_paths, read_plan

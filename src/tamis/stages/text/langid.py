@@ -10,10 +10,11 @@ whole text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import MissingExtra, UsageError
 

@@ -11,9 +11,9 @@ engine/run/column_scan.py (the scan).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 
 NULL, BOOL, INTEGER, FLOAT, TEXT, NESTED, INEXACT_INTEGER, HUGE_INTEGER = (1 << i for i in range(8))

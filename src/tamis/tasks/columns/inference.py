@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis._dataclasses import dataclass
 from tamis.errors import FormatError
 from tamis.tasks.columns.canonical import EXACT_INT
 from tamis.tasks.columns.casting import is_list, is_text

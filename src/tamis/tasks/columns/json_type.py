@@ -13,12 +13,13 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from tamis._dataclasses import dataclass
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # The scanner lets 1000 levels pass; json.loads and what walks over its values take a few frames for each.

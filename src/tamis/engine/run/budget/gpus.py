@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from tamis._dataclasses import dataclass
 from tamis.engine.job import Job
 from tamis.engine.run.settings import RunSettings, SettingsLog
 from tamis.engine.supervisor.devices import gpu_share

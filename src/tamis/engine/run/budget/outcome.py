@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.engine.run.settings import SettingsLog
 from tamis.engine.schema import EventKind
 from tamis.memory.predictor import Predictor

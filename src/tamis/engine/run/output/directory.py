@@ -25,10 +25,11 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.engine.ledger import Ledger
 from tamis.engine.run import shard
 from tamis.engine.run.output.commit import remove_orphans

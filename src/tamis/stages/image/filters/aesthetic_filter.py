@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.stages.image.filters.base import BaseFilterStage
 from tamis.stages.image.heads import AestheticHead

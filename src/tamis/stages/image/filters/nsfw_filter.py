@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError, first_line, optional
 from tamis.stages.image.filters.base import BaseFilterStage
 from tamis.stages.image.heads import NsfwHead

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import check_fields
 from tamis.tasks import DocumentBatch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.formats.registry import suffixes
 from tamis.sizes import check_amount, check_integer
 from tamis.stages.io import Reader

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.sizes import parse_size
 from tamis.stages.io import Writer

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 

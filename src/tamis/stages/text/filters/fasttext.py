@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis import _deep_paths
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage

@@ -7,9 +7,9 @@ tokenizer; docs/reference/filters.md lists the differences.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
 from tamis.stages.text.filters.rule_set import RuleSet, rule

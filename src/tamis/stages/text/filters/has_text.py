@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pc
 from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.traits import StageTraits

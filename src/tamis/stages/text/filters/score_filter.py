@@ -13,9 +13,9 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa, pd
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import DropRule, ProcessingStage

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.errors import MissingExtra, UsageError, first_line, optional
 from tamis.stages.fingerprints import add_file, joined
 from tamis.stages.text.pretrained import DATA, WITHOUT_CODE, endings, local

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ALL_BATCHES, ProcessingStage

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import check_optional_integer
 

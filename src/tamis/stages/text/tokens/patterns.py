@@ -5,8 +5,7 @@ Kernels cut texts as these say (kernels/tokens/_pretokens.py); an expression tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import TamisError, UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage

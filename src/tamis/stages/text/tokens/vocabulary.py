@@ -13,10 +13,11 @@ import binascii
 import itertools
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.text.tokens.patterns import DIGITS_AND_GPT2, GPT2, PATTERNS, PIECES, Pattern, tiktoken_file

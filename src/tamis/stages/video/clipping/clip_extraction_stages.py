@@ -6,9 +6,9 @@ ClipTranscodingStage says how clips are to be written.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus

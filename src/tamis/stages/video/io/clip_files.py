@@ -13,10 +13,11 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.memory import meter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis.errors import check_choice
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.io.writer import ParquetWriter

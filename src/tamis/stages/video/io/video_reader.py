@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.formats.registry import load_table_format, suffixes

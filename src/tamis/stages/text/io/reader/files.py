@@ -10,10 +10,11 @@ import copy
 import glob
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, cast
 
 from tamis import _satellites
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.formats.registry import record_name, suffixes, unasked_formats
 from tamis.stages.base import CompositeStage, ProcessingStage

@@ -7,9 +7,9 @@ An id generator assigns numbers to files: `CURRENT` is that of this program, whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage

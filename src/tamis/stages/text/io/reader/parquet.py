@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.stages.file_partitioning import PARQUET_SUFFIXES
 from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.errors import MissingExtra, UsageError
 from tamis.formats.registry import record_name, suffixes
 from tamis.stages.text.io.reader.files import FileReaderStage, RowsReader

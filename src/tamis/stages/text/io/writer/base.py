@@ -10,10 +10,11 @@ import os
 import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tamis import files
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError, check_choice
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import check_fields

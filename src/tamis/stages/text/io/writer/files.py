@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice, optional
 from tamis.formats.hive import check_names

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tamis._dataclasses import dataclass
 from tamis.errors import UsageError
 from tamis.formats.compression.codecs import CODECS, SUFFIXES_TEXT
 from tamis.stages.text.io.options import jsonl_options

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis._dataclasses import dataclass
 from tamis.stages.text.io.writer.files import RowsWriter
 
 
