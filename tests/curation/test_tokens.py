@@ -163,7 +163,11 @@ def test_files_of_a_divided_partition_are_packed_in_the_order_of_the_input(data:
     settings = SimpleNamespace(budget_bytes=lambda: 10**9)
     output = SimpleNamespace(path=str(tmp_path))
     run: Any = SimpleNamespace(curation=curation, runner=runner, settings=settings, output=output)
-    names = ["part-000000-000000000008.arrow", "part-000000-000000000008-1.arrow", "part-000001-000000000000.arrow"]
+    names = [
+        "part-000000-000000000008.arrow",
+        "part-000000-000000000008_000001.arrow",
+        "part-000001-000000000000.arrow",
+    ]
     output_module._call_packer(run, str(tmp_path), names)
     assert [os.path.basename(path) for path in tasks[0].parts] == names
 

@@ -239,7 +239,7 @@ def test_names_sort_in_input_order_and_tell_steps_apart() -> None:
     assert name_of(job, StagedFile("x", FileKind.OUTPUT), 0) == "part-000007-000000000001234.jsonl"
     assert (
         name_of(job, StagedFile("x", FileKind.OUTPUT, extension="jsonl.gz"), 1)
-        == "part-000007-000000000001234-1.jsonl.gz"
+        == "part-000007-000000000001234_000001.jsonl.gz"
     )
     assert (
         name_of(later, StagedFile("x", FileKind.OUTPUT, extension="parquet"), 0)
@@ -315,8 +315,8 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
     assert int(about.content or "0", 16) == (3 * 2**127 + 3) % 2**128
     assert sorted(p.name for p in Path(folder.quarantine).iterdir()) == [
         "quarantine-000000-000000000000000.jsonl",
-        "quarantine-000000-000000000000020-1.jsonl",
-        "quarantine-000000-000000000000050-2.jsonl",
+        "quarantine-000000-000000000000020_000001.jsonl",
+        "quarantine-000000-000000000000050_000002.jsonl",
     ]
 
 
@@ -333,7 +333,7 @@ def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: P
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
     found = {p.name: p.read_text() for p in (tmp_path / "out").iterdir() if p.is_file()}
-    assert found == {"part-000000-000000000000000.parquet": "0", "part-000000-000000000000000-1.parquet": "9"}
+    assert found == {"part-000000-000000000000000.parquet": "0", "part-000000-000000000000000_000001.parquet": "9"}
 
 
 @pytest.mark.parametrize("extension", ["/../../escaped.jsonl", "../x", "a/b", "x\0y", "\\..\\x"])

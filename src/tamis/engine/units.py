@@ -226,3 +226,12 @@ def remaining_pieces(pieces: list[Piece], done: Piece) -> list[Piece]:
         if done.end < piece.end:
             rest.append(piece._replace(start=max(piece.start, done.end)))
     return [p for p in rest if p.start < p.end]
+
+
+def part_suffix(index: int) -> str:
+    """Return what follows the stem of a name in further files of the same partition; they sort after the first.
+
+    >>> sorted(f"part-7{part_suffix(index)}.jsonl" for index in (10, 2, 0))
+    ['part-7.jsonl', 'part-7_000002.jsonl', 'part-7_000010.jsonl']
+    """
+    return f"_{index:06d}" if index else ""

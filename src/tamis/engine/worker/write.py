@@ -21,7 +21,7 @@ from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
-from tamis.engine.units import Mode, Unit
+from tamis.engine.units import Mode, Unit, part_suffix
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.config import OutputSpec
@@ -311,9 +311,7 @@ def object_name(unit: Unit, extension: str, index: int) -> str:
     piece = unit.pieces[0]
     name = f"part-{piece.file:06d}-{piece.start:015d}"
     if unit.segment and unit.handover_rows[0]:
-        name += f"-r{unit.handover_rows[0]}"
+        name += f"_r{unit.handover_rows[0]:012d}"
     if unit.sampling_step:
         name += f"-s{unit.sampling_step}"
-    if index:
-        name += f"-{index}"
-    return f"{name}.{extension}"
+    return f"{name}{part_suffix(index)}.{extension}"

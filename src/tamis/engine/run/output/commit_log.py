@@ -167,19 +167,4 @@ class FileTable:
 
     def written(self) -> Iterator[CommittedFile]:
         """Yield output files and files that stages listed, in the order of the input."""
-        names = sorted(self._index, key=_place_of)
-        return (file for name in names if (file := self[name]).kind in (FileKind.OUTPUT, FileKind.LISTED))
-
-
-def _place_of(name: str) -> tuple[str, str, int, str]:
-    """Return what names are sorted by: of a divided partition, a.jsonl comes before a-1.jsonl, and that before a-10.
-
-    >>> sorted(["a-1.jsonl", "a-10.jsonl", "a-2.jsonl", "a.jsonl"], key=_place_of)
-    ['a.jsonl', 'a-1.jsonl', 'a-2.jsonl', 'a-10.jsonl']
-    """
-    folder, _, base = name.rpartition("/")
-    stem, _, extension = base.partition(".")
-    begin, _, number = stem.rpartition("-")
-    if begin and number.isascii() and number.isdigit() and len(number) < 8:
-        return folder, begin, int(number), extension
-    return folder, stem, -1, extension
+        return (file for name in sorted(self._index) if (file := self[name]).kind in (FileKind.OUTPUT, FileKind.LISTED))

@@ -10,6 +10,7 @@ from typing import Any
 from tamis.engine.messages import StagedFile
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFiles
+from tamis.engine.units import part_suffix
 from tamis.errors import RunConflict
 from tamis.formats.hive import is_partitioned
 
@@ -68,9 +69,7 @@ def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
         name = f"{file.kind}-{number:06d}-{start if file.at is None else file.at:015d}"
     if job.sampling_step:
         name += f"-s{job.sampling_step}"
-    if index:
-        name += f"-{index}"
-    return check_name(f"{name}.{file.extension}")
+    return check_name(f"{name}{part_suffix(index)}.{file.extension}")
 
 
 def replacement_names(job: ReplaceFiles) -> list[str]:
