@@ -307,6 +307,15 @@ def test_other_evaluation_sets_are_another_run(planted: Path) -> None:
         run(planted)
 
 
+def test_other_contents_of_evaluation_sets_are_another_run(planted: Path) -> None:
+    run(planted)
+    assert run(planted).status == "already"
+    path = planted / "evals" / "quiz.jsonl"
+    path.write_text(path.read_text().replace("a", "e"))  # of the same size
+    with pytest.raises(RunConflict, match=r"files_of_sets was .*quiz\.jsonl"):
+        run(planted)
+
+
 def test_a_source_that_would_lose_too_much_stops_it(planted: Path) -> None:
     with pytest.raises(Incomplete, match="nothing was removed"):
         run(planted, max_source_loss=0.3)

@@ -347,6 +347,24 @@ def test_an_index_that_changes_while_it_is_used(tmp_path: Path, monkeypatch: pyt
     assert exact(second, tmp_path / "o2", against=tmp_path / "i", fresh=True).n_duplicates == 0
 
 
+def test_an_index_that_has_grown_since_a_run_ended(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", [{"id": 1, "text": "one"}])
+    exact(first, tmp_path / "o1", index_path=tmp_path / "i")
+    second = write(tmp_path / "b", [{"id": 2, "text": "two"}, {"id": 3, "text": "three"}])
+    exact(second, tmp_path / "o2", against=tmp_path / "i")
+    assert exact(second, tmp_path / "o2", against=tmp_path / "i").status == "already"
+    third = write(tmp_path / "c", [{"id": 4, "text": "two"}])
+    exact(third, tmp_path / "o3", against=tmp_path / "i", append=True)
+    with pytest.raises(RunConflict, match=r"the index .* has other entries now \(2, and had 1\)"):
+        exact(second, tmp_path / "o2", against=tmp_path / "i")
+    exact(second, tmp_path / "o2", against=tmp_path / "i", fresh=True)
+    assert ids(tmp_path / "o2") == {3}
+    fourth = write(tmp_path / "d", [{"id": 5, "text": "five"}])
+    exact(fourth, tmp_path / "o4", against=tmp_path / "i", append=True)
+    again = exact(third, tmp_path / "o3", against=tmp_path / "i", append=True)
+    assert again.status == "already"  # later runs were compared with this one
+
+
 def test_a_run_resumed_with_other_memory_decides_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tamis.dedup.solver_launcher import SolverLauncher
     from tamis.dedup.solver_task import CompareCandidates

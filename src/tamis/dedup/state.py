@@ -186,13 +186,14 @@ class DedupRecord(NamedTuple):
     """The record that a deduplication is done.
 
     `inputs`: where the plan in the output does not have them: for writing ids of duplicates later, and to notice a
-    change.
+    change. `compared`: entries of an index that the input was compared with.
     """
 
     identity: dict[str, Any]
     summary: dict[str, Any]
     inputs: InputIdentity | None = None
     ids: RecordedIds | None = None
+    compared: IndexPins = IndexPins()
 
 
 class _StoredSummary(NamedTuple):

@@ -19,7 +19,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tamis import files
@@ -35,7 +35,7 @@ from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, Work
 from tamis.dedup.passes import DedupResult, Passes
 from tamis.dedup.solver_launcher import SolverLauncher
 from tamis.dedup.solver_task import AppendToIndex
-from tamis.dedup.state import DedupRecord, FirstPass, IndexPins, Summary
+from tamis.dedup.state import DedupRecord, FirstPass, IndexPin, IndexPins, Summary
 from tamis.dedup.work_directory import WorkDirectory
 from tamis.engine.ledger import Ledger
 from tamis.engine.progress import Progress
@@ -171,6 +171,7 @@ class Workflow:
         self._check_identity(record.identity)
         if self._host is None:  # the passes of a curation check its input
             self.output.check_input(self.files(), record.inputs)
+            self._check_index(record.compared.pins)
         self._write_ids(record)
         self._remove_finished_work()
         result = DedupResult("already", self.output.path, self.duplicates, cast("Summary", record.summary))
@@ -357,6 +358,24 @@ class Workflow:
         elif not work.summary.exists():
             index.check_pins(p.against, pins.pins)
 
+    def _check_index(self, compared: Sequence[IndexPin]) -> None:
+        """Raise RunConflict if the index that a finished run was compared with has other entries now.
+
+        Not of a run that added itself: entries after its own were compared with it.
+        """
+        from tamis.dedup.index import index
+
+        p = self.passes
+        if p.against is None or p.index == p.against:
+            return
+        now = index.pinned(p.against, p.index_kind, p.index_parameters, p.output)
+        if list(compared) != now:
+            raise RunConflict(
+                f"{self.output.path} already has the result of another comparison: the index {p.against} has other "
+                f"entries now ({len(now)}, and had {len(compared)}). Give another output, or start over with fresh "
+                "(--fresh)"
+            )
+
     def _append_to_index(self) -> None:
         p = self.passes
         if p.index is None:
@@ -414,7 +433,8 @@ class Workflow:
         inputs, plan = self.input.guard.reference(), None if removed is None else self.output.run.read_plan()
         if inputs is not None and plan is not None and not inputs.changes(plan.inputs):
             inputs = None  # the plan has them
-        record = DedupRecord(self._identity(), dict(summary), inputs)
+        compared = self.work.state.index_pins.read() or IndexPins()
+        record = DedupRecord(self._identity(), dict(summary), inputs, compared=compared)
         self._write_record(record, "duplicates", *(() if removed is not None else ("quarantine",)))
         self._write_ids(record)
         self._remove_finished_work()
