@@ -41,6 +41,13 @@ def test_a_field_that_no_document_has_is_named_without_a_traceback(place: Path) 
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_refusal_of_a_stage_is_one_line(place: Path) -> None:
+    (place / "recipe.yaml").write_text("input: in\noutput: out\nsteps:\n  - add_id: {id_field: n}\n")
+    done = tamis("run", "recipe.yaml", "--memory", "600MB", cwd=place)
+    assert (done.returncode, done.stderr.count("choose another id_field, or replace it with overwrite=True")) == (2, 1)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_set_over_compressed_files_and_resuming(place: Path) -> None:
     arguments = ["c4+fineweb", "in", "out", "--memory", "600MB"]
     done = tamis("filter", *arguments, "--json", cwd=place)

@@ -101,6 +101,13 @@ def test_all_that_would_pass_are_judged_as_the_run_would(runs: tuple[Path, Path]
     assert f"later rules would keep {few['low']:,} to {few['high']:,} (95 %) of these" in text
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_limit_is_a_finite_number(runs: tuple[Path, Path], value: str) -> None:
+    result = CliRunner().invoke(app, ["rethreshold", str(runs[0]), f"word_count.min_words={value}"])
+    assert result.exit_code == 2
+    assert f"a limit is a finite number, got {value}" in result.output
+
+
 def test_an_input_that_is_gone_is_said(source: Path, tmp_path: Path) -> None:
     own = tmp_path / "in"
     own.mkdir()

@@ -172,6 +172,14 @@ def test_files_of_a_divided_partition_are_packed_in_the_order_of_the_input(data:
     assert [os.path.basename(path) for path in tasks[0].parts] == names
 
 
+def test_why_names_documents_without_ids_by_their_place(data: Path, tmp_path: Path) -> None:
+    tokenize(data, tmp_path / "out")
+    by_id = tamis("why", tmp_path / "out", "d2")
+    assert (by_id.returncode, "because the output has no ids: name it as FILE:OFFSET" in by_id.stderr) == (2, True)
+    (source, *_) = sorted((data / "in").glob("*.jsonl*"))
+    assert "was kept" in tamis("why", tmp_path / "out", f"{source}:0").stdout
+
+
 def test_shuffled_documents_are_the_same_documents(data: Path, tmp_path: Path) -> None:
     tokenize(data, tmp_path / "a", "--format", "npy", "--shuffle", "1")
     tokenize(data, tmp_path / "b", "--format", "npy", "--shuffle", "2")

@@ -347,6 +347,13 @@ def test_an_index_that_changes_while_it_is_used(tmp_path: Path, monkeypatch: pyt
     assert exact(second, tmp_path / "o2", against=tmp_path / "i", fresh=True).n_duplicates == 0
 
 
+def test_data_of_others_in_the_output_is_refused_without_advice_to_append(tmp_path: Path) -> None:
+    source = write(tmp_path / "a", [{"id": 1, "text": "one"}])
+    write(tmp_path / "out", [{"id": 2}])
+    with pytest.raises(RunConflict, match=r"did not write .*; give an empty folder$"):
+        exact(source, tmp_path / "out")
+
+
 def test_an_index_that_has_grown_since_a_run_ended(tmp_path: Path) -> None:
     first = write(tmp_path / "a", [{"id": 1, "text": "one"}])
     exact(first, tmp_path / "o1", index_path=tmp_path / "i")

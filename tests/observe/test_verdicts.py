@@ -26,6 +26,7 @@ from tamis.observe.verdicts import (
     OutputRow,
     find,
     find_written,
+    lacks_ids,
     not_asked,
     rule_of,
     rules_of,
@@ -99,6 +100,7 @@ def test_a_kept_document_is_found_in_the_output(output):
     assert find(str(output), "12") == []
     assert find_written(str(output), "12") == OutputRow(str(next(output.glob("part-*.jsonl"))), 1)
     assert find_written(str(output), "99") is None
+    assert not lacks_ids(str(output))
 
 
 def test_rethreshold_counts_what_would_come_back(output):

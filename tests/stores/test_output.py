@@ -133,7 +133,7 @@ def test_fresh_removes_what_tamis_wrote_and_nothing_else(bucket: str, s3: Any, t
 def test_other_data_and_other_work_are_refused(bucket: str, s3: Any, tmp_path: Path) -> None:
     source = write_input(tmp_path / "in", 1)
     s3.put_object(Bucket=bucket, Key="theirs/a.txt", Body=b"x")
-    with pytest.raises(RunConflict, match="already holds data that Tamis did not write"):
+    with pytest.raises(RunConflict, match=r"data that Tamis did not write \('a.txt'\); .* mode='append'"):
         copy(source, f"s3://{bucket}/theirs")
     copy(source, f"s3://{bucket}/out")
     with pytest.raises(RunConflict, match="already contains a different run"):

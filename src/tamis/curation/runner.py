@@ -223,7 +223,7 @@ class CurationRun:
 
     # -- contents of the output (dedup/output_directory.py) -----------------------------------------------------------
     def check_output(self, run: RunDir) -> None:
-        run.check_foreign("ignore")
+        run.check_foreign(None)
         if not len(self.curation.files()):
             raise UsageError(f"{self.curation.name}: no input files in {self.curation.file_list_paths()}")
 

@@ -300,7 +300,7 @@ class Workflow:
     def check_output(self, run: RunDir) -> None:
         if self.output.read_record() is None:  # one that ended here may have ids of duplicates next to it
             ids = self.passes.ids
-            run.check_foreign("ignore", () if ids is None else (os.path.basename(ids.folder),))
+            run.check_foreign(None, () if ids is None else (os.path.basename(ids.folder),))
         if self.settings.fresh:
             self.files()  # refuses an input that is in the output, before that is removed
 

@@ -9,6 +9,7 @@ are certain.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,8 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
 
     `name`: which of its limits, the first if none.
     """
+    if not math.isfinite(new):
+        raise UsageError(f"a limit is a finite number, got {new}; give {rule} one that documents may have")
     folder = run_folder(output)
     planned_rules = rules_of(folder) or ()
     planned = _planned_rule(planned_rules, rule)

@@ -232,6 +232,23 @@ def find_written(output: str, document: str, id_field: str = "id") -> OutputRow 
 
     Return None if there is none, or if the output is stored in a bucket.
     """
+    for path, ids in _written_ids(output, id_field):
+        if ids is not None and document in ids:
+            return OutputRow(path, ids.index(document))
+    return None
+
+
+def lacks_ids(output: str) -> bool:
+    """Return True if documents were written without ids, as tokens are."""
+    from tamis.formats.hive import output_entries
+
+    entries = output_entries(output_of_run_dir(run_folder(output)))
+    has_files = any(entry.is_file() and not entry.name.endswith(".md") for _, entry in entries)
+    return has_files and all(ids is None for _, ids in _written_ids(output, "id"))
+
+
+def _written_ids(output: str, id_field: str) -> Iterator[tuple[str, list[str] | None]]:
+    """Yield the files of the output that hold documents, each with their ids, or None if they have none."""
     from tamis.formats.hive import output_entries
     from tamis.formats.registry import TABLES, codecs_of, suffixes, unasked_formats
     from tamis.formats.whole_file import read_whole_file
@@ -242,12 +259,8 @@ def find_written(output: str, document: str, id_field: str = "id") -> OutputRow 
     entries = [entry for _, entry in output_entries(output_of_run_dir(run_folder(output)))]
     for path in sorted(entry.path for entry in entries if entry.is_file() and entry.name.endswith(data)):
         batch = read_whole_file(path)
-        id_field = next((n for n in (id_field, "image_id") if n in batch.get_columns()), id_field)
-        if id_field in batch.get_columns():
-            ids = [str(v) for v in batch.values(id_field)]
-            if document in ids:
-                return OutputRow(path, ids.index(document))
-    return None
+        name = next((n for n in (id_field, "image_id") if n in batch.get_columns()), None)
+        yield path, None if name is None else [str(v) for v in batch.values(name)]
 
 
 def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:

@@ -150,7 +150,14 @@ def _change(verdict: Verdict, rules: list[PlannedRule] | None) -> _Change:
 
 
 def _unknown_document(output: str, document: str, places: list[Whereabouts]) -> UsageError:
-    """Return the error for a document that was neither dropped nor written."""
+    """Return the error for a document that was neither dropped nor written, as far as is known."""
+    from tamis.observe.verdicts import lacks_ids
+
+    if not places and not is_bucket(output) and lacks_ids(output):
+        return UsageError(
+            f"no document {document!r} was dropped by this run; whether it was kept is only known by its place, "
+            "because the output has no ids: name it as FILE:OFFSET"
+        )
     return UsageError(
         f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as "
         "FILE:OFFSET (bad input is listed by: tamis quarantine)"

@@ -60,8 +60,8 @@ class Recovery:
         if report.kind is FailureKind.DEVICE:
             return self._recover_from_full_device(unit, worker, report)
         if self._unproven.add(unit, report):
-            why = self._unproven.blame()
-            return self._shutdown.fail(FatalKind.STAGE, why) if why else []
+            blame = self._unproven.blame()
+            return self._shutdown.fail(*blame) if blame is not None else []
         self._learn(unit, worker, report)
         decision = self._policy.decide(unit, report, self._had_everything(worker), is_fresh, not worker.has_failed)
         actions: list[Action] = []

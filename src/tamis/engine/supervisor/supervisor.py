@@ -154,7 +154,8 @@ class Supervisor:
         """End the run if nothing is left but units of a stage that has failed on every document."""
         if not self._unproven.is_waiting or self.pool.busy or not self.queue.is_empty or self.status.is_ending:
             return []
-        return self._shutdown.fail(FatalKind.STAGE, self._unproven.blame(is_last=True))
+        blame = self._unproven.blame(is_last=True)
+        return self._shutdown.fail(*blame) if blame is not None else []
 
     def _on_measured(self, event: MemoryMeasured, now_s: float) -> list[Action]:
         return self.pool.enforce_memory(event.node, event.used_bytes, event.per_worker, now_s)

@@ -13,14 +13,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
 from tamis.engine.supervisor.retry_policy import describe_failure
+from tamis.engine.supervisor.state import FatalKind
 from tamis.engine.units import Unit
 
 MAX_FAILED, MAX_FAILED_SLOW = 20, 3
 SLOW_S = 0.5
+
+
+class Blame(NamedTuple):
+    """Why a run ends: its stage fails on everything, or refuses how it was called."""
+
+    kind: FatalKind
+    reason: str
 
 
 class UnprovenStages:
@@ -62,11 +71,13 @@ class UnprovenStages:
         self._waiting = [(stage, unit) for stage, unit in self._waiting if stage not in self.proven]
         return released
 
-    def blame(self, is_last: bool = False) -> str:
-        """Describe the stage that is to blame; empty while that is open. `is_last`: nothing else is left to do."""
+    def blame(self, is_last: bool = False) -> Blame | None:
+        """Return the stage that is to blame, or None while that is open. `is_last`: nothing else is left to do."""
         for stage, n_failed in self._n_failed.items():
             enough = MAX_FAILED_SLOW if self._seconds[stage] >= SLOW_S * n_failed else MAX_FAILED
             if stage not in self.proven and (is_last or n_failed >= enough):
                 documents = "the first document" if n_failed == 1 else f"each of the first {n_failed} documents"
-                return f"{in_words(stage)} fails on {documents}: {describe_failure(self._first[stage], label=False)}"
-        return ""
+                first = self._first[stage]
+                kind = FatalKind.USAGE if first.is_usage else FatalKind.STAGE
+                return Blame(kind, f"{in_words(stage)} fails on {documents}: {describe_failure(first, label=False)}")
+        return None

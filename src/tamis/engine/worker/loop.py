@@ -81,7 +81,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     is_starved = isinstance(report, messages.Failure) and report.kind is FailureKind.MEMORY
     if isinstance(report, messages.Failure) and not is_starved:
         with contextlib.suppress(OSError):  # to the run's worker.log, which may be on a full disk
-            print(report.trace, file=sys.__stderr__, flush=True)
+            print(report.trace or report.error, file=sys.__stderr__, flush=True)
     end_lines()
     if not is_starved:
         release(device=False)

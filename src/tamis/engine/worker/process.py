@@ -68,7 +68,7 @@ from tamis.engine.worker.sampling import SampleCollector, SamplePlan, describe_s
 from tamis.engine.worker.survivor_scores import ScoreCollector
 from tamis.engine.worker.value_files import write_by_values
 from tamis.engine.worker.write import send_outputs
-from tamis.errors import FormatError, InputChanged, PipelineError
+from tamis.errors import FormatError, InputChanged, PipelineError, UsageError
 from tamis.failures import is_memory_failure
 from tamis.formats.hive import Folders
 from tamis.formats.jsonl.record_index import RecordIndex
@@ -174,7 +174,7 @@ class UnitRunner:
         kind = self._kind_of_setup_failure(unit.segment, failed.cause)
         if kind is FailureKind.SETUP and self._passes_on(failed.cause):
             raise failed
-        return replace(failure(kind, failed.cause, failed.stage), in_setup=True)
+        return _refused(failed.cause, replace(failure(kind, failed.cause, failed.stage), in_setup=True))
 
     def _report_stage_failure(self, unit: Unit, failed: StageFailure) -> Failure:
         """Return the report on a stage that raised; raise it again if it is for the caller of the run."""
@@ -185,8 +185,8 @@ class UnitRunner:
         if is_debugger_exit(failed.cause):
             return replace(report, kind=FailureKind.SETUP, is_usage=True, error=NO_DEBUGGER)
         if report.kind is FailureKind.ERROR:
-            return replace(report, n_failed_alone=self._count_failures(unit, failed))
-        return report
+            report = replace(report, n_failed_alone=self._count_failures(unit, failed))
+        return _refused(failed.cause, report)
 
     def _count_failures(self, unit: Unit, failed: StageFailure) -> int:
         """Return how many documents a stage fails on one by one, if it has not passed any so far."""
@@ -647,6 +647,13 @@ class UnitRunner:
             write = write_by_values if part.partition_by else regroup
             files += write(own, part, f"{base}.g{i}" if i else base, self.config.output)
         return files
+
+
+def _refused(cause: BaseException, report: Failure) -> Failure:
+    """Return the report on a stage of Tamis that refuses how it was called: what to do is said, not where."""
+    if not isinstance(cause, UsageError) or report.at or report.kind not in (FailureKind.ERROR, FailureKind.SETUP):
+        return report
+    return replace(report, is_usage=True, error=secrets.hide(str(cause))[:2000], trace="")
 
 
 def _kind_of_failure(cause: BaseException) -> FailureKind:

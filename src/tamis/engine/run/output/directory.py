@@ -150,7 +150,7 @@ class RunDir(files.Closing):
             return os.path.getsize(self.log.path) > 0
         return False
 
-    def check_foreign(self, mode: str, shared: Collection[str] = ()) -> None:
+    def check_foreign(self, mode: str | None, shared: Collection[str] = ()) -> None:
         """Refuse an output that holds something Tamis did not write, unless files are to be added to it.
 
         `shared`: folders of the output in which files of the user's may stay next to those of a workflow.
@@ -168,9 +168,11 @@ class RunDir(files.Closing):
         if mode == "error" and (names or is_run):
             raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
         if names and not is_run and mode != "append":
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            append = " (in Python and recipes, a writer with mode='append' adds files next to them)" if mode else ""
             raise RunConflict(
-                f"{self.target} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); "
-                "give an empty folder, or mode='append' to add files next to them"
+                f"{self.target} already holds data that Tamis did not write ({names[0]!r}{more}); give an empty folder"
+                + append
             )
 
     def foreign_names(self) -> list[str]:
