@@ -16,6 +16,7 @@ from tamis.cli.data.sampling import places, take_sample
 from tamis.cli.main import app
 from tests.stages.text.tokens import small_tokenizers
 from tests.support.cli_runner import CliRunner
+from tests.support.warc_files import members, record, response
 
 
 def inspect(*arguments: str) -> dict[str, Any]:
@@ -168,3 +169,31 @@ def test_tokens_are_counted_and_estimated(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.jsonl"), "--tokenizer", str(tmp_path / "tok")]).output
     assert f"Tokens: {n:,} in the sample" in shown
     assert f"about {n:,} in all documents" in shown
+
+
+def test_warc_files_show_their_kinds_of_records_and_where_texts_come_from(tmp_path: Path) -> None:
+    path = tmp_path / "a.warc.gz"
+    plain = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nWords."
+    image = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n\r\n\x89PNG"
+    records = [record(1, b"GET /", "request"), record(1), record(2), record(3, plain), record(4, image)]
+    path.write_bytes(b"".join(members(*records, record(5, response(b"")))))
+    found = inspect(str(path))
+    assert found["records"] == {
+        "documents, text/html": 2,
+        "documents, text/plain": 1,
+        "request records": 1,
+        "records that are not text (image)": 1,
+        "empty records": 1,
+    }
+    assert "records" not in inspect(str(_small(tmp_path)))
+    shown = CliRunner().invoke(app, ["inspect", str(path)])
+    assert "Kinds of 6 sampled records" in shown.output
+    assert "extract them with HtmlExtract" in " ".join(shown.output.split())
+    lengths = CliRunner().invoke(app, ["inspect", str(path), "--text-field", "content"])
+    assert "Characters in 'content'" in lengths.output
+
+
+def _small(folder: Path) -> Path:
+    path = folder / "small.jsonl"
+    path.write_text('{"text": "a"}\n')
+    return path

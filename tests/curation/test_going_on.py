@@ -148,7 +148,8 @@ def test_what_a_step_failed_on_in_the_first_pass_goes_to_quarantine_in_the_end(
     result = run(source, tmp_path / "out", [FailsOn(flag), ExactDuplicates()], quarantine_limit="50%", fail_fast=False)
     entries = "".join(p.read_text() for p in sorted((run_dir_path(tmp_path / "out") / "quarantine").glob("*.jsonl")))
     assert result.about["n_quarantined"] == 2  # with the line that is no JSON
-    assert "set aside by an earlier pass: stage 'fails_on'" in entries
+    assert "quarantined by an earlier pass: stage 'fails_on'" in entries
+    assert "earlier_quarantine" in [book.name for book in result.run.ledger.stages]
     assert '"d7' not in "".join(p.read_text() for p in (tmp_path / "out").glob("*.jsonl"))
 
 

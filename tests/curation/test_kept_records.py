@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from tamis import InProcessExecutor
 from tamis.curation import Curation
 from tamis.curation.costs import pass_costs
 from tamis.curation.steps import ExactDuplicates, FuzzyDuplicates
+from tamis.dedup.pass_runner import PassRunner
 from tamis.errors import TamisError
 from tamis.formats.record_frames import FrameKind, RecordFrame
 from tamis.formats.scratch.kept_records import KeptBlock, KeptRange, KeptRecords
 from tamis.formats.warc import format as warc_format
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters.gopher import GopherQuality
 from tamis.stages.text.html import HtmlExtract
 from tamis.tasks import DocumentBatch
@@ -163,6 +166,58 @@ def test_later_passes_read_what_was_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert outcomes[0]["skipped"] == {"request records": 50}
     assert len(outcomes[0]["quarantine"]) == 3  # two pages that nest too deeply, and what is no record
     assert any("<div><div>" in str(entry[-1]) for entry in outcomes[0]["quarantine"])
+
+
+@dataclass
+class Fails(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Fails on documents with a word in their text."""
+
+    word: str = "poisonous"
+    name: str = "fails"
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        if any(self.word in (text or "") for text in batch.texts("text").to_pylist()):
+            raise ValueError(f"a text with {self.word}")
+        return batch
+
+
+@pytest.mark.parametrize("pass_that_fails", ["keys-0", "write"])
+def test_pages_in_quarantine_do_not_make_later_passes_read_the_files_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pass_that_fails: str
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    texts = [prose(random.Random(i)) for i in range(24)]
+    texts[9] += " This is poisonous."
+    pages = [f"<html><body><main><p>{text}</p></main></body></html>" for text in texts]
+    records = [record(i, response(html.encode())) for i, html in enumerate(pages)]
+    (source / "a.warc.gz").write_bytes(b"".join(members(*records)))
+    passes: list[str] = []
+    decoding: list[str] = []
+    execute, decode = PassRunner.execute, warc_format.decode
+
+    def executed(self: PassRunner, pipeline: Any, label: str, *args: Any, **more: Any) -> Any:
+        passes.append(label)
+        return execute(self, pipeline, label, *args, **more)
+
+    def decoded(*args: Any) -> Any:
+        decoding.append(passes[-1])
+        return decode(*args)
+
+    monkeypatch.setattr(PassRunner, "execute", executed)
+    monkeypatch.setattr(warc_format, "decode", decoded)
+    monkeypatch.setattr(STORING, lambda *_: True)
+    fails_first = [HtmlExtract(), Fails(), *steps()]
+    order = fails_first if pass_that_fails == "keys-0" else [HtmlExtract(), *steps(), Fails()]
+    curation = Curation(order, str(source), str(tmp_path / "out"))
+    result = curation.run(InProcessExecutor(), progress=False, quarantine_limit="100%", fail_fast=False)
+    found = outcome(tmp_path / "out", result)
+    assert len(found["lines"]) == 23
+    (entry,) = found["quarantine"]
+    assert "poisonous" in entry[3]
+    assert found["records"].n == 24
+    assert len(passes) == 3
+    assert set(decoding) == {"keys-0"}
 
 
 def test_kept_texts_that_are_gone_are_an_error(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Replay:
         for group in [*self._groups, *([deciding] if deciding is not None else [])]:
             group.locate()
             if (table := group.quarantine_table()) is not None:
-                replayed.append(ReplayQuarantine(table, name=f"set_aside_{group.number}"))
+                replayed.append(ReplayQuarantine(table))
             for _ in group.labels:
                 replayed += self._again(position, group)
                 position += 1

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _MAX_FILES_SHOWN = 20
 _MAX_BAD_SHOWN = 20
+_CONTENT = "content"  # the field of a record that HtmlExtract reads
 
 
 def inspect(
@@ -34,7 +35,8 @@ def inspect(
     """Show what is in files, from a sample: formats, sizes, number of documents, fields, text lengths and bad lines.
 
     Reads JSONL (plain or compressed), Parquet and Arrow files: the beginning of each, and a few other places that are
-    the same every time. A number of documents with ~ is an estimate, because the file was not read as a whole.
+    the same every time. Of WARC files the first records: how many of each kind, and the fields of those that are
+    documents. A number of documents with ~ is an estimate, because the file was not read as a whole.
 
     Example: tamis inspect data/ --sample-mb 64
     """
@@ -53,6 +55,7 @@ def inspect(
         print_json({**as_dict(sample), "skipped_files": [asdict(entry) for entry in files.skipped.entries()]})
     else:
         _print_files(sample)
+        _print_records(sample)
         _print_fields(sample)
         _print_lengths(sample)
         _print_tokens(sample)
@@ -66,6 +69,7 @@ def as_dict(sample: DataSample) -> dict[str, Any]:
     return {
         "files": [dict(vars(field_sample)) for field_sample in sample.files],
         "n_sampled": sample.n_documents,
+        **({"records": dict(sample.records)} if sample.records else {}),
         "fields": [
             {
                 "name": name,
@@ -145,6 +149,15 @@ def _documents(seen: FileSample) -> str:
     return f"{'' if seen.is_exact else '~'}{seen.n_documents:,}"
 
 
+def _print_records(sample: DataSample) -> None:
+    from tamis.cli.terminal.show import count, print_table
+
+    if sample.records:
+        rows = [(kind, f"{n:,}") for kind, n in sample.records.most_common()]
+        title = f"Kinds of {count(sum(sample.records.values()), 'sampled record')}"
+        print_table(title, ["kind", "records"], rows, right=(1,))
+
+
 def _print_fields(sample: DataSample) -> None:
     from tamis.cli.terminal.show import clip, count, print_lines, print_table
 
@@ -168,11 +181,20 @@ def _print_fields(sample: DataSample) -> None:
         )
 
 
+def _why_no_text(sample: DataSample) -> str:
+    if sample.records and _CONTENT in sample.fields and sample.text_field == "text":
+        return (
+            f"No texts yet: the pages of WARC records are in {_CONTENT!r}, and commands that need texts extract them "
+            f"with HtmlExtract. For the lengths of pages: --text-field {_CONTENT}"
+        )
+    return f"No text in the field {sample.text_field!r}; name another one with --text-field."
+
+
 def _print_lengths(sample: DataSample) -> None:
     from tamis.cli.terminal.show import bar, print_lines, print_table
 
     if not sample.text_lengths:
-        print_lines([f"No text in the field {sample.text_field!r}; name another one with --text-field."])
+        print_lines([_why_no_text(sample)])
         return
     classes = sample.histogram()
     most = max(n for _, _, n in classes)

@@ -23,6 +23,7 @@ from tamis.stores.opening import open_buffered
 
 SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
 MAX_FIELDS = 1000
+PAGES = "documents"
 MAX_BAD_SHOWN = 1000
 N_PLACES = 4
 LENGTH_BOUNDS = (1, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -78,6 +79,7 @@ class DataSample:
     bad_lines: list[BadLine] = field(default_factory=list)
     text_lengths: list[int] = field(default_factory=list)
     n_fields_left_out: int = 0
+    records: Counter[str] = field(default_factory=Counter)  # of files of records (WARC): how many of each kind
     count_tokens: Callable[[str], int] | None = None
     n_tokens: int = 0
     n_token_chars: int = 0
@@ -251,6 +253,9 @@ def _sample_records(file_sample: FileSample, sample: DataSample, share_bytes: in
     assert decoded.table is not None
     for row in decoded.table.to_pylist():
         sample.add_document(row)
+        sample.records[f"{PAGES}, {row.get('content_type') or 'of unknown type'}"] += 1
+    for reason, found in decoded.skipped.items():
+        sample.records[reason] += len(found)
     for _, frame in decoded.bad:
         sample.add_bad(file_sample.path, frame.offset, frame.length, frame.reason)
     file_sample.sampled_bytes, n = decoded.table.nbytes, sample.n_documents - before

@@ -79,14 +79,14 @@ class ReplayQuarantine(PositionTableStage):
     """Quarantines the documents on which a stage failed in an earlier pass."""
 
     table: str
-    name: str = "set_aside"
+    name: str = "earlier_quarantine"
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         rows, (reason,) = self.listed(batch, "reason")
         if not len(rows):
             return batch
         reasons = _reasons(self.table)
-        self._note_bad(batch.serial[rows], [f"set aside by an earlier pass: {reasons[int(k)]}" for k in reason])
+        self._note_bad(batch.serial[rows], [f"quarantined by an earlier pass: {reasons[int(k)]}" for k in reason])
         return without(batch, rows)
 
 

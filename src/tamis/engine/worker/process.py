@@ -596,10 +596,23 @@ class UnitRunner:
             documents = _documents(tasks, self.job)
             stage = stage if stage in labels else labels[0]  # they have been read
         else:
-            limits = ReadOptions(self.config.max_record_bytes, 0, self.config.inputs, self._columns())
+            keeper = self._record_keeper(unit)
+            limits = ReadOptions(
+                self.config.max_record_bytes,
+                0,
+                self.config.inputs,
+                self._columns(),
+                keep_without="" if keeper is None else keeper.field,
+                kept_records=None if self.job.reader is None else self.job.reader.hints.kept_records,
+            )
             contents = read_pieces(unit.pieces, [], limits)
             ledger.read_bytes = contents.decoded_bytes
             documents = self._account_input(contents, unit, ledger, quarantine)
+            if keeper is not None:
+                keeper.begin(contents.kept, contents.batches)
+                for batch in documents:
+                    keeper.note_quarantined(batch)
+                keeper.store(self.config.inputs, self.config.max_record_bytes)
         for batch in documents:
             ledger.quarantine(stage, batch.num_items, hash128.sum128(*batch.identity), labels)
             quarantine += _raw_entries(batch, unit)
