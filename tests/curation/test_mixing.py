@@ -18,6 +18,7 @@ from tamis.recipe.load import load_recipe
 from tamis.stages.text.filters.has_text import HasText
 from tests.curation.small_corpus import MEMORY, PLANNED
 from tests.support.made_documents import text
+from tests.support.run_dirs import run_dir_path
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,17 @@ def test_what_is_chosen_of_a_source_is_written_several_times(place: Path, tmp_pa
         other.run(InProcessExecutor(), memory=MEMORY)
     plain: Any = Curation([HasText()], output_path=str(out), sources=[{"path": str(place / "half"), "weight": 0.5}])
     assert plain.mix().each == []  # as a version says that does not know it
+
+
+def test_a_source_whose_files_are_of_those_before_it_is_named(place: Path, tmp_path: Path) -> None:
+    sources = [Source(str(place / "half")), Source(str(place / "half/0.jsonl"), 9.0), Source(str(place / "plain"), 2.0)]
+    curation = Curation([HasText()], output_path=str(tmp_path / "out"), sources=sources, card=False)
+    result = curation.run(InProcessExecutor(), memory=MEMORY)
+    (sentence,) = result.left_out
+    assert f"all files of {place}/half/0.jsonl belong to sources before it; its weight is not used" in sentence
+    assert sentence in (run_dir_path(tmp_path / "out") / "report.html").read_text()
+    narrow_first = Curation([HasText()], output_path=str(tmp_path / "other"), sources=[sources[1], sources[0]])
+    assert narrow_first.ignored_sources() == []
 
 
 def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.downloads import take_downloads
@@ -214,24 +215,40 @@ class Curation:
 
     def mix(self) -> SourceMix | None:
         """Return the stage that gives each source its weight, or None if there is nothing to do."""
-        from tamis.formats.input_files.listing import list_files
-
         if is_plain(self.sources):
             return None
-        seen: set[str] = set()
-        first: list[int] = []
-        for source in self.sources:
-            first.append(len(seen))
-            seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
         count = self.token_count()
         return SourceMix(
-            first,
+            self._file_numbers()[:-1],
             [s.weight for s in self.sources],
             self.text_field,
             most=[s.max_documents for s in self.sources],
             each=[s.upsample for s in self.sources] if any(s.upsample != 1 for s in self.sources) else [],
             tokens_field=None if count is None else count.count_field,
         )
+
+    def _file_numbers(self) -> list[int]:
+        """Return the number of the first file of each source, and of all files. A file is of the first that has it."""
+        from tamis.formats.input_files.listing import list_files
+
+        seen: set[str] = set()
+        numbers = [0]
+        for source in self.sources:
+            seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
+            numbers.append(len(seen))
+        return numbers
+
+    def ignored_sources(self) -> list[str]:
+        """Return a sentence on each source whose files are all of sources before it, where that matters."""
+        if is_plain(self.sources) or self._is_awaited():
+            return []
+        return [
+            f"sources: all files of {source.path} belong to sources before it; its "
+            f"{'max_documents' if source.max_documents is not None else 'weight'} is not used. Name narrower sources "
+            "first"
+            for source, (first, end) in zip(self.sources, pairwise(self._file_numbers()), strict=True)
+            if first == end
+        ]
 
     def into(self, output_path: str) -> Curation:
         """Return the same curation with another output folder.

@@ -66,7 +66,7 @@ class CurationResult:
     about: CurationFacts = field(default_factory=lambda: CurationFacts())
     leaks: list[LeakReport] = field(default_factory=list)  # events `leak` of all passes
     record: RunRecord | None = None  # of the whole run, all passes and sessions; None for a shard
-    left_out: list[str] = field(default_factory=list)  # sentences on steps that needed what is not installed
+    left_out: list[str] = field(default_factory=list)  # sentences on steps and sources
     alerts: AlertCounts = field(default_factory=lambda: AlertCounts())
     prediction: Prediction = field(default_factory=lambda: Prediction())  # expected against measured (expected.py)
 

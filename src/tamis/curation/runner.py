@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
@@ -97,6 +98,11 @@ class CurationRun:
         self.replay = Replay(curation.steps)
         self.groups = [Group(self, k) for k in range(len(self.plan.groups))]
 
+    @cached_property
+    def _left_out(self) -> list[str]:
+        """Return a sentence on each step and each source that this run does without."""
+        return [*map(str, self.curation.left_out), *self.curation.ignored_sources()]
+
     def run(self, is_shown: bool = False) -> CurationResult:
         """Run all passes. `is_shown`: alerts are printed, too."""
         with self.session.watch_alerts(self.curation.name, self.output.run_dir, is_shown):
@@ -104,7 +110,7 @@ class CurationRun:
         runners = [*(group.workflow.runner for group in self.groups), self.runner]
         result.leaks = [leak for runner in runners for leak in runner.leaks]
         result.alerts = summary_of(self.session.watch)
-        result.left_out = [str(step) for step in self.curation.left_out]
+        result.left_out = self._left_out
         return result
 
     def _run_passes(self) -> CurationResult:
@@ -440,9 +446,9 @@ class CurationRun:
         """Add what the last pass did not see: distributions of scores of earlier passes, and steps left out."""
         run = self.output.run
         manifest = run.read_manifest()
-        if manifest is None or not (self.groups or self.curation.left_out):
+        if manifest is None or not (self.groups or self._left_out):
             return
-        manifest.remarks = [str(step) for step in self.curation.left_out]
+        manifest.remarks = self._left_out
         tables = {(table["stage"], table["name"]) for table in manifest.histograms}
         for group in self.groups:
             earlier = RunDir(os.path.join(group.workflow.work.path, "keys-0")).read_manifest() or Manifest()

@@ -94,7 +94,7 @@ class CurationSummary(RunSummary, total=False):
     deduplications: dict[str, Summary]  # by step
     passes: list[PassSummary]
     scratch_bytes: int
-    left_out: list[str]  # sentences on steps that were left out
+    left_out: list[str]  # sentences on steps and sources that were left out
     n_documents: int  # of a shard
     n_tokens: int
     n_sequences: int

@@ -257,7 +257,7 @@ def _show(
             "",
             *passes,
             *lines,
-            *(f"warning: {remark}" for remark in (*plan.remarks, *curation.left_out)),
+            *(f"warning: {remark}" for remark in (*plan.remarks, *curation.left_out, *curation.ignored_sources())),
             *remarks,
             f"output: {curation.output_path}",
         ]
