@@ -113,7 +113,7 @@ def thresholds_of_run(output: str, field: str = "language", min_documents: int =
     """Return the threshold of each language that has `min_documents` in the JSONL files of a finished run.
 
     `field` has score and language, as LanguageFilter(min_score=0, language_field=...) writes them: a first pass that
-    drops nothing. The result is a table for `min_scores`.
+    drops nothing. The result is a table for `min_scores`; UsageError if no language has as many documents.
     """
     from tamis.formats.compression.streams import StreamReader
     from tamis.formats.input_files.listing import list_files
@@ -127,7 +127,12 @@ def thresholds_of_run(output: str, field: str = "language", min_documents: int =
                 score = json.loads(line).get(field)
                 if score is not None:
                     histograms.add([parse_score(score)])
-    return histograms.thresholds(min_documents)
+    thresholds = histograms.thresholds(min_documents)
+    if not thresholds:
+        most = max(((sum(classes), name) for name, classes in histograms.counts.items()), default=None)
+        found = f"no document has the field {field!r}" if most is None else f"{most[1]} has most: {most[0]:,}"
+        raise UsageError(f"{output}: no language has {min_documents:,} documents, the least for a threshold; {found}")
+    return thresholds
 
 
 def _lines(read: Callable[[int], bytes]) -> Iterator[bytes]:

@@ -53,7 +53,10 @@ def test_from_a_first_pass_to_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines[:200]))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[200:]).encode()))
     assert thresholds_of_run(str(tmp_path)) == {"en": pytest.approx(0.7 - 0.1155, abs=0.011)}
-    assert thresholds_of_run(str(tmp_path), min_documents=401) == {}
+    with pytest.raises(UsageError, match=r"no language has 401 documents.*; en has most: 400"):
+        thresholds_of_run(str(tmp_path), min_documents=401)
+    with pytest.raises(UsageError, match="no document has the field 'lang'"):
+        thresholds_of_run(str(tmp_path), field="lang")
 
 
 def test_in_a_recipe(tmp_path: Path) -> None:
