@@ -111,6 +111,22 @@ def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path, command: s
     assert gone(tmp_path)
 
 
+@pytest.mark.parametrize("n_threads", [0, 1])
+def test_no_process_is_forked_beside_other_threads(n_threads: int) -> None:
+    code = (
+        "import threading\n"
+        "from tamis.backends.early import prepare, take\n"
+        "end = threading.Event()\n"
+        f"threads = [threading.Thread(target=end.wait) for _ in range({n_threads})]\n"
+        "for thread in threads: thread.start()\n"
+        f"prepare({WARM!r})\n"
+        f"print(take({WARM!r}) is None)\n"
+        "end.set()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"{bool(n_threads)}\n", done.stderr
+
+
 def test_a_command_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     with started(
         tmp_path, "dedup", "exact", str(tmp_path / "absent"), str(tmp_path / "out"), "--no-such-option"

@@ -14,6 +14,7 @@ import socket
 
 from tamis.backends.forking import Branch, branch
 from tamis.kernels.loading.library import RECORDS, all_groups, are_ready
+from tamis.memory import meter
 
 EARLY = "early"
 _started: dict[str, tuple[Branch, socket.socket]] = {}
@@ -22,9 +23,10 @@ _started: dict[str, tuple[Branch, socket.socket]] = {}
 def prepare(module: str, *more: str) -> None:
     """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.warm_process".
 
-    `more`: modules that it imports, too, while it waits.
+    `more`: modules that it imports, too, while it waits. None is started where other threads are alive, those of a
+    loaded library among them: a fork would copy their locks as they happen to be.
     """
-    if not _started:
+    if not _started and meter.n_threads() <= 1:
         with contextlib.suppress(OSError):
             _started[module] = branch(module, EARLY, *more)
 
