@@ -215,6 +215,7 @@ def test_pages_in_quarantine_do_not_make_later_passes_read_the_files_again(
     assert len(found["lines"]) == 23
     (entry,) = found["quarantine"]
     assert "poisonous" in entry[3]
+    assert ("quarantined by an earlier pass" in entry[3]) == (pass_that_fails == "keys-0")  # not tried again
     assert found["records"].n == 24
     assert len(passes) == 3
     assert set(decoding) == {"keys-0"}

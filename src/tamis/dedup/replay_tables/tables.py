@@ -189,7 +189,9 @@ def _write_quarantined(quarantine: str, labels: Sequence[str], folder: str, path
                     entry = json.loads(line)
                     file = number.get(path_text(entry["file"]))
                     if entry["n"] and entry["stage"] in labels and file is not None:
-                        tables[file, int(entry["offset"])] = f"stage {entry['stage']!r}: {entry['reason']}"
+                        tables[file, int(entry.get("position", entry["offset"]))] = (
+                            f"stage {entry['stage']!r}: {entry['reason']}"
+                        )
     table = PositionTable(folder, {"file": "<i4", "offset": "<i8", "reason": "<u4"})
     places = sorted(tables)
     if places:

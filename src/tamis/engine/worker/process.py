@@ -741,9 +741,9 @@ def _raw_entries(
     lineage, by_file = batch.lineage, {p.file: p for p in unit.pieces}
     assert lineage is not None
     entries = []
-    for i, (file, offset) in enumerate(zip(*(p.tolist() for p in batch.places()), strict=True)):
+    for i, (file, place) in enumerate(zip(*(p.tolist() for p in batch.places()), strict=True)):
         piece = by_file.get(file, unit.pieces[0])
-        raw = lineage.raw(i)
+        offset, position, raw = place, None, lineage.raw(i)
         if raw is not None:
             length, counted = len(raw), "bytes" if piece.kind is PieceKind.BYTES else "decoded bytes"
         else:
@@ -753,11 +753,20 @@ def _raw_entries(
             length, counted = 1, "rows"
             stored = lineage.stored_offset(i)
             if stored is not None:
-                offset, length, counted = stored, len(raw), "bytes"
+                offset, position, length, counted = stored, place, len(raw), "bytes"
         reason = reasons[i] if reasons else unit.reason
+        stage_name = stage or unit.stage
         entries.append(
             QuarantinedInput(
-                piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw
+                piece.file,
+                piece.input_path,
+                offset,
+                length,
+                reason,
+                stage_name,
+                counted,
+                raw=raw,
+                position=position,
             )
         )
     return entries

@@ -39,6 +39,7 @@ class QuarantinedInput:
     n: int = 1  # records it covers; 0 if unknown (a damaged tail, an unreadable file)
     whole_file: bool = False
     lost_bytes: int = 0  # of the file as it is stored, that could not be read
+    position: int | None = None  # of the document in its file, where that is not its offset (WARC)
 
     def describe(self) -> str:
         """Return the location and the reason in one line."""
@@ -101,6 +102,8 @@ def write_quarantine(bad: Sequence[QuarantinedInput], base: str) -> list[StagedF
             }
             if entry.lost_bytes:
                 record["lost_bytes"] = entry.lost_bytes
+            if entry.position is not None:
+                record["position"] = entry.position
             if entry.copy_from is not None or (entry.raw is not None and len(entry.raw) > MAX_RAW_BYTES):
                 raw_path = f"{base}.{i}.raw"
                 _write_raw(entry, raw_path)
