@@ -62,12 +62,13 @@ def test_ranges_are_read_as_they_were_stored(tmp_path: Path) -> None:
     assert (part.positions.tolist(), part.bad, part.skipped) == ([20, 30], [], {"requests": [25]})
 
 
-def test_ranges_may_overlap_but_none_may_be_missing(tmp_path: Path) -> None:
+def test_ranges_may_overlap_and_what_is_missing_is_named(tmp_path: Path) -> None:
     records = KeptRecords(str(tmp_path), "a.warc.gz", STATE, 100)
     for start, end in ((0, 80), (0, 60), (60, 120), (150, 200)):
         records.store(kept(start, end), 0)
     records.end_at(200)
-    assert not records.spans()
+    gap = [(span.start, span.end) for span in records.spans() if not span.path]
+    assert gap == [(120, 150)]
     records.store(kept(100, 160), 0)
     spans = records.spans()
     assert [(span.start, span.end) for span in spans] == [(0, 80), (80, 120), (120, 160), (160, 200)]
@@ -219,6 +220,33 @@ def test_pages_in_quarantine_do_not_make_later_passes_read_the_files_again(
     assert found["records"].n == 24
     assert len(passes) == 3
     assert set(decoding) == {"keys-0"}
+
+
+def test_what_was_not_kept_is_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = crawl(tmp_path / "in", 300)
+    decode, n_decoded, n_stored = warc_format.decode, [0], [0]
+
+    def counted(*args: Any) -> Any:
+        decoded = decode(*args)
+        n_decoded[0] += len(decoded.positions)
+        return decoded
+
+    def every_third(*_: Any) -> bool:
+        n_stored[0] += 1
+        return n_stored[0] % 3 != 1
+
+    monkeypatch.setattr(warc_format, "decode", counted)
+    outcomes = []
+    for name, is_stored in (("parts", every_third), ("none", lambda *_: False)):
+        monkeypatch.setattr(STORING, is_stored)
+        n_decoded[0] = 0
+        curation = Curation(steps(), str(source), str(tmp_path / name))
+        settings: Any = {"progress": False, "quarantine_limit": "100%", "blocksize": "64KiB"}
+        outcomes.append((outcome(tmp_path / name, curation.run(InProcessExecutor(), **settings)), n_decoded[0]))
+    (parts, n_parts), (none, n_none) = outcomes
+    assert parts == none
+    assert 310 < n_parts < n_none
+    assert n_stored[0] > 6
 
 
 def test_kept_texts_that_are_gone_are_an_error(tmp_path: Path) -> None:

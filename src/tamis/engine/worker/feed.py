@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -69,10 +69,11 @@ def feed(
         else:
             with file:
                 if record_format(piece.path) is not None:
+                    source = _RecordSource(file, piece, prefix, config)
                     if spans := kept_spans(piece, options):
-                        _feed_kept(spans, unit, contents, emit)
+                        _feed_kept(spans, source, unit, contents, emit)
                     else:
-                        _feed_record_file(file, unit, prefix, config, options, contents, emit)
+                        _feed_record_file(source, unit, options, contents, emit)
                     return _report(contents.bad, contents.covered, base)
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
                 blocks = StreamBlocks(stream, unit, config.max_record_bytes, prefix, contents, emit)
@@ -95,58 +96,74 @@ def _report(bad: list[QuarantinedInput], covered: list[CoveredRange], base: str)
     return Done(n_records=len(bad), covered=covered, files=files, ledger=ledger)
 
 
-def _feed_record_file(
-    file: BinaryIO,
-    unit: Unit,
-    prefix: str,
-    config: WorkerConfig,
-    options: ReadOptions,
-    contents: Contents,
-    emit: Emit,
-) -> None:
+@dataclass
+class _RecordSource:
+    """A file of records that is open. `prefix`: how the names of its blocks begin."""
+
+    file: BinaryIO
+    piece: Piece
+    prefix: str
+    config: WorkerConfig
+
+    def feed(self, ranges: Sequence[tuple[int, int]], unit: Unit, emit: Emit) -> int:
+        """Hand out the frames at positions in these ranges; return where the scan ended."""
+        path, config = self.piece.path, self.config
+        state = config.inputs.get(path)
+        marks = Bookmarks(os.path.dirname(config.plan_path), path, state, config.max_record_bytes)
+        position, offset = marks.before(ranges[0][0])
+        records = record_format(path)
+        assert records is not None
+        scan = records.scan(self.file, path, config.max_record_bytes, offset)
+        block = _FrameBlocks(self.piece, f"{self.prefix}.{ranges[0][0]}", scan, marks, emit)
+        return _feed_records(scan, position, ranges, block, unit)
+
+
+def _feed_record_file(source: _RecordSource, unit: Unit, options: ReadOptions, contents: Contents, emit: Emit) -> None:
+    """Hand out the frames in the ranges of the unit."""
+    piece, config = source.piece, source.config
+    end = source.feed([(p.start, p.end) for p in unit.pieces], unit, emit)
+    if unit.pieces[-1].end != TO_END:
+        return
+    contents.covered.append(CoveredRange(piece.file, end, end, True))
+    if options.keep_records_in is not None:
+        state = config.inputs.get(piece.path)
+        KeptRecords(options.keep_records_in, piece.path, state, config.max_record_bytes).end_at(end)
+
+
+def _feed_kept(spans: Sequence[KeptSpan], source: _RecordSource, unit: Unit, contents: Contents, emit: Emit) -> None:
+    """Hand out, in the ranges of the unit, what an earlier pass kept of a file, and from the file what it did not."""
     piece = unit.pieces[0]
-    path, state = piece.path, config.inputs.get(piece.path)
-    marks = Bookmarks(os.path.dirname(config.plan_path), path, state, config.max_record_bytes)
-    position, offset = marks.before(piece.start)
-    records = record_format(path)
-    assert records is not None
-    scan = records.scan(file, path, config.max_record_bytes, offset)
-    _feed_records(scan, position, marks, unit, prefix, contents, emit)
-    if contents.covered and options.keep_records_in is not None:
-        KeptRecords(options.keep_records_in, path, state, config.max_record_bytes).end_at(contents.covered[-1].end)
+    waiting: list[KeptSpan] = []
 
-
-def _feed_kept(spans: Sequence[KeptSpan], unit: Unit, contents: Contents, emit: Emit) -> None:
-    """Hand out what an earlier pass kept of a file, in the ranges of the unit."""
-    piece = unit.pieces[0]
-
-    def hand_out(parts: list[KeptSpan]) -> None:
-        first, last = parts[0], parts[-1]
-        block = Piece(piece.file, PieceKind.KEPT, piece.path, first.start, last.end, first.start, piece.path)
-        emit(block, sum(part.n_bytes for part in parts), last.stored_end)
+    def hand_out() -> None:
+        if waiting:
+            first, last = waiting[0], waiting[-1]
+            block = Piece(piece.file, PieceKind.KEPT, piece.path, first.start, last.end, first.start, piece.path)
+            emit(block, sum(part.n_bytes for part in waiting), last.stored_end)
+            waiting.clear()
 
     for start, end in [(p.start, p.end) for p in unit.pieces]:
-        waiting: list[KeptSpan] = []
         for span in spans:
             if span.end <= start or span.start >= end:
                 continue
             part = span._replace(start=max(start, span.start), end=min(end, span.end))
-            if waiting and sum(each.n_bytes for each in waiting) + part.n_bytes > unit.max_bytes:
-                hand_out(waiting)
-                waiting = []
+            if not part.path:
+                hand_out()
+                source.feed([(part.start, part.end)], unit, emit)
+                continue
+            if sum(each.n_bytes for each in waiting) + part.n_bytes > unit.max_bytes:
+                hand_out()
             waiting.append(part)
-        if waiting:
-            hand_out(waiting)
+        hand_out()
     if unit.pieces[-1].end == TO_END:
         contents.covered.append(CoveredRange(piece.file, spans[-1].end, spans[-1].end, True))
 
 
 def _feed_records(
-    scan: RecordScan, position: int, marks: Bookmarks, unit: Unit, prefix: str, contents: Contents, emit: Emit
-) -> None:
-    """Hand out the frames of a file whose positions are in the ranges of the unit; the scan begins at `position`."""
-    piece, ranges = unit.pieces[0], [(p.start, p.end) for p in unit.pieces]
-    block = _FrameBlocks(piece, prefix, scan, marks, emit)
+    scan: RecordScan, position: int, wanted: Sequence[tuple[int, int]], block: _FrameBlocks, unit: Unit
+) -> int:
+    """Hand out the frames whose positions are in some ranges; return where the scan, begun at `position`, ended."""
+    ranges = list(wanted)
     with reusing_large_blocks():
         for frame in scan:
             while ranges and position >= ranges[0][1]:
@@ -159,8 +176,7 @@ def _feed_records(
             if not ranges:
                 break
     block.close()
-    if ranges and ranges[-1][1] == TO_END:
-        contents.covered.append(CoveredRange(piece.file, position, position, True))
+    return position
 
 
 class _FrameBlocks:

@@ -425,7 +425,7 @@ def _read_records(pieces: list[Piece], limits: ReadOptions, contents: Contents) 
         if file is None:
             continue
         with file:
-            if spans := kept_spans(piece, limits):
+            if spans := _wanted_spans(piece, limits):
                 kept += _kept_ranges(piece, spans, limits, contents)
                 continue
             frames = _readable_frames(file, piece, limits, contents)
@@ -463,11 +463,20 @@ def _without_values(table: pa.Table, name: str) -> pa.Table:
 
 
 def kept_spans(piece: Piece, limits: ReadOptions) -> Sequence[KeptSpan]:
-    """Return what an earlier pass kept of the file of a piece: all of it, or nothing."""
+    """Return the file of a piece in parts, with what an earlier pass kept of them; none if it kept nothing."""
     if limits.kept_records is None or piece.kind is PieceKind.BLOCK:
         return ()
     path = piece.input_path
     return KeptRecords(limits.kept_records, path, limits.expected.get(path), limits.max_record_bytes).spans()
+
+
+def _wanted_spans(piece: Piece, limits: ReadOptions) -> Sequence[KeptSpan]:
+    """Return the spans to read a piece from; none if a part of it is not kept, so that the file is to be read."""
+    spans = kept_spans(piece, limits)
+    if all(span.path for span in spans if span.start < piece.end and span.end > piece.start):
+        return spans
+    assert piece.kind is PieceKind.STREAM, piece
+    return ()
 
 
 def _kept_ranges(

@@ -2,8 +2,9 @@
 
 A pass in which a stage makes something else of a large field (pages: texts), and stores that by itself, keeps the
 remaining fields here, one Arrow file for each range of positions that a worker read. Later passes read these ranges
-instead of the file, if they follow one another from its beginning to its end. Records that are no documents are listed
-with them, and hashes and sizes are those of the whole records, so that later passes account for the same input.
+instead of the file, and of the file only what is between them (where results were not stored). Records that are no
+documents are listed with them, and hashes and sizes are those of the whole records, so that later passes account for
+the same input.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class KeptRange:
 
 
 class KeptSpan(NamedTuple):
-    """A part of a file that is kept: `load` the range at `path` and cut it. `n_bytes`: in memory, with its texts."""
+    """A part of a file that is kept: `load` the range at `path` and cut it. `n_bytes`: in memory, with its texts.
+
+    Without a path, it is not kept, and has to be read from the file.
+    """
 
     start: int
     end: int
@@ -129,7 +133,7 @@ class KeptRecords:
             files.write_text(os.path.join(self._folder, _END), str(position), files.OWN, sync=False)
 
     def spans(self) -> Sequence[KeptSpan]:
-        """Return parts that follow one another from the beginning of the file to its end; none if some are missing."""
+        """Return all of the file in parts, of which some may not be kept; none at all if its end is not known."""
         with contextlib.suppress(OSError):
             return _spans(self._folder, os.stat(self._folder).st_mtime_ns)
         return ()
@@ -149,13 +153,13 @@ def _spans(folder: str, changed_ns: int) -> Sequence[KeptSpan]:
     position = 0
     while position < end:
         # Units that were cut, and runs with other sizes of partitions, leave ranges that overlap.
+        found = [span for span in found if span.end > position]
         best = max((span for span in found if span.start <= position), key=lambda span: span.end, default=None)
-        if best is None or best.end <= position:
-            return ()
-        found = [span for span in found if span.end > best.end]
+        if best is None:
+            best = KeptSpan(position, min((span.start for span in found), default=end), "", 0, 0)
         spans.append(best._replace(start=position))
         position = best.end
-    return tuple(spans)
+    return tuple(spans) if any(span.path for span in spans) else ()
 
 
 def _load(path: str) -> KeptRange:
