@@ -196,7 +196,7 @@ def test_shards_of_parquet_keep_the_types_and_metadata_of_the_input(tmp_path: Pa
 @pytest.mark.parametrize("file_type", [None, "arrow"])
 def test_shards_of_arrow_hold_every_document(file_type: str | None, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    table = pa.table({"text": [f"text {i}" for i in range(50)], "n": range(50)})
+    table = pa.table({"text": [f"text {i}" for i in range(150)], "n": range(150)})
     with pa.ipc.new_file(tmp_path / "in" / "a.arrow", table.schema) as writer:
         writer.write_table(table)
     run(tmp_path / "in", tmp_path / "out", file_type=file_type, shard_size="1kB")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from tamis.dedup.solver import SolverRun
 from tamis.dedup.solver_task import CompareVectors, Preparation, SolverTask
 from tamis.dedup.stages import RecordWriter
 from tamis.dedup.task_process import EarlyProcess
-from tamis.errors import PipelineError, UsageError
+from tamis.errors import PipelineError, RunConflict, UsageError
 from tamis.memory import counted_processes
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import ParquetReader
@@ -501,16 +500,10 @@ def test_ids_are_those_of_the_input_that_was_compared(tmp_path: Path) -> None:
     assert ids_in(tmp_path) == ["c"]
     made = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "duplicates").glob("*.parquet")}
     pq.write_table(pa.table({name: values[::-1] for name, values in rows.items()}), tmp_path / "in.parquet")
-    assert found_alone(tmp_path).status == "already"
+    for options in ({}, {"id_field": "other"}):
+        with pytest.raises(RunConflict, match=r"already has the result of other input: .*in\.parquet"):
+            found_alone(tmp_path, **options)
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "duplicates").glob("*.parquet")} == made
-    message = r"no ids were written to .*the input changed after it was compared"
-    with pytest.warns(UserWarning, match=message):  # other ids are asked for
-        found_alone(tmp_path, id_field="other")
-    assert ids_in(tmp_path) == ["c"]
-    shutil.rmtree(tmp_path / "out" / "duplicates")
-    with pytest.warns(UserWarning, match=message):
-        found_alone(tmp_path)
-    assert not (tmp_path / "out" / "duplicates").exists()
     found_alone(tmp_path, {"fresh": True})
     assert ids_in(tmp_path) == ["a"]
     assert found_alone(tmp_path, id_field="other").status == "already"

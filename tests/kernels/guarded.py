@@ -154,8 +154,9 @@ def tokens(seed: int) -> None:
     byte_bpe.BpeEncoder(tables).encode(parts.data, cut)
     ids = guarded(256, np.int32)
     ids[:] = np.arange(256)
-    chars = byte_bpe.CharIds(guarded(0x1100, np.int32), ids, guarded(1 << 16, np.uint8))
-    chars.pages[:], chars.cuts[:] = 0, seed % 2
+    # joints: 64 bits, the smallest table that byte_bpe makes.
+    chars = byte_bpe.CharIds(guarded(0x1100, np.int32), ids, guarded(1 << 16, np.uint8), guarded(8, np.uint8))
+    chars.pages[:], chars.cuts[:], chars.joints[:] = 0, seed % 3, 0x55
     numbers = np.array([3, 0, 0, 0, 0, 0], np.int64)
     tables = byte_bpe.BpeTables.make(numbers, classes, ids, merges, {}, ignore_merges=False, chars=chars)
     byte_bpe.BpeEncoder(tables).encode(parts.data, cut)

@@ -257,6 +257,7 @@ def test_shards_are_recorded_by_hand(tmp_path: Path) -> None:
 
 def test_what_is_done_as_a_whole_says_so(source: Path, tmp_path: Path) -> None:
     configure_slurm_array_source_filtering(0, 2, 0)
+    (tmp_path / "ids").mkdir()
     vectors = SemanticDeduplicationWorkflow(str(source), str(tmp_path / "semantic"), n_clusters=2, eps=None)
     removal = TextDuplicatesRemovalWorkflow(
         str(source), str(tmp_path / "ids"), str(tmp_path / "left"), input_filetype="jsonl"
