@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tamis.dedup.alarms import alarms
+import os
+from unittest import mock
+
+from tamis.dedup.alarms import alarms, sources_of
 
 
 def test_an_ordinary_result_says_nothing() -> None:
@@ -34,3 +37,10 @@ def test_what_could_not_be_compared_or_ranked() -> None:
         "no document has a number in the field of --keep-by: is that its name? It decided nothing",
     ]
     assert alarms({"n_documents": 9, "n_duplicates": 1, "n_without_number": 8}) == []
+
+
+def test_sources_of_many_files_are_found_by_one_comparison_of_their_folders() -> None:
+    paths = [f"/in/{i % 3}/{i}.jsonl" for i in range(200)]
+    with mock.patch.object(os.path, "commonpath", wraps=os.path.commonpath) as compare:
+        assert sources_of(paths) == [f"/in/{i % 3}" for i in range(200)]
+    assert [len(call.args[0]) for call in compare.call_args_list] == [3]

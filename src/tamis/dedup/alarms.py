@@ -96,9 +96,9 @@ class LossLimit:
         if self.share >= 1.0:
             return
         totals: dict[str, list[int]] = {}
-        counts = zip(paths, summary["documents_by_file"], summary["duplicates_by_file"], strict=True)
-        for path, n, n_removed in counts:
-            entry = totals.setdefault(source_of(path, paths), [0, 0])
+        by_file = summary["documents_by_file"], summary["duplicates_by_file"]
+        for source, n, n_removed in zip(sources_of(paths), *by_file, strict=True):
+            entry = totals.setdefault(source, [0, 0])
             entry[0] += n
             entry[1] += n_removed
         lost = {s: g / n for s, (n, g) in totals.items() if n >= MIN_SOURCE_DOCUMENTS and g / n > self.share}
@@ -119,13 +119,16 @@ class LossLimit:
         )
 
 
-def source_of(path: str, paths: Sequence[str]) -> str:
-    """Return the source of a file: its folder, or the file itself if all files are in one folder.
+def sources_of(paths: Sequence[str]) -> list[str]:
+    """Return the source of each file: its folder, or the file itself if it is in the one that holds all others.
 
-    >>> source_of("s3://b/in/1.jsonl", ["s3://b/in/1.jsonl", "s3://b/in/2.jsonl"])
-    's3://b/in/1.jsonl'
+    >>> sources_of(["s3://b/in/1.jsonl", "s3://b/in/2.jsonl"])
+    ['s3://b/in/1.jsonl', 's3://b/in/2.jsonl']
+    >>> sources_of(["in/web/1.jsonl", "in/web/2.jsonl", "in/books/1.jsonl", "in/3.jsonl"])
+    ['in/web', 'in/web', 'in/books', 'in/3.jsonl']
     """
-    folder = os.path.dirname(path)
+    folders = [os.path.dirname(path) for path in paths]
     # As they are in a bucket, two slashes would become one.
-    common = os.path.commonpath([os.path.dirname(p).replace("://", ":/") for p in paths])
-    return path if folder.replace("://", ":/") == common else folder
+    comparable = {folder: folder.replace("://", ":/") for folder in set(folders)}
+    common = os.path.commonpath(comparable.values()) if comparable else ""
+    return [path if comparable[f] == common else f for path, f in zip(paths, folders, strict=True)]
