@@ -628,13 +628,24 @@ def compare(base: Side, head: Side, chosen: list[Job], inputs: Path) -> int:
 
 
 def compare_speed(base: Side, head: Side, chosen: list[Job], inputs: Path, n_pairs: int) -> None:
-    """Print the ratio of CPU seconds, head to baseline, from runs in turn; the best of each side counts."""
+    """Print the ratio of CPU seconds, head to baseline, from runs in turn; the best of each side counts.
+
+    Jobs that end with another exit code than in the baseline, which lacks what they use, have no ratio.
+    """
     ratios = []
     for job in chosen:
         taken: dict[str, list[float]] = {base.name: [], head.name: []}
+        exit_codes: dict[str, int] = {}
         for _ in range(n_pairs):
             for side in (base, head):
-                taken[side.name].append(run(job, side, inputs).cpu_s)
+                outcome = run(job, side, inputs)
+                taken[side.name].append(outcome.cpu_s)
+                exit_codes[side.name] = outcome.exit_code
+            if exit_codes[base.name] != exit_codes[head.name]:
+                break
+        if exit_codes[base.name] != exit_codes[head.name]:
+            print(f"{job.name:28s} no ratio: exit {exit_codes[base.name]}, now {exit_codes[head.name]}", flush=True)
+            continue
         ratio = min(taken[head.name]) / max(1e-9, min(taken[base.name]))
         ratios.append(ratio)
         figures = f"{min(taken[base.name]):7.2f} s {min(taken[head.name]):7.2f} s  {ratio:.3f}"
