@@ -130,5 +130,5 @@ def sources_of(paths: Sequence[str]) -> list[str]:
     folders = [os.path.dirname(path) for path in paths]
     # As they are in a bucket, two slashes would become one.
     comparable = {folder: folder.replace("://", ":/") for folder in set(folders)}
-    common = os.path.commonpath(comparable.values()) if comparable else ""
+    common = os.path.commonpath(list(comparable.values())) if comparable else ""
     return [path if comparable[f] == common else f for path, f in zip(paths, folders, strict=True)]

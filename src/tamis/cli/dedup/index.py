@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument
@@ -70,10 +70,9 @@ def index_remove(
 
 def _sources(paths: list[str], by_file: list[int]) -> list[tuple[str, int]]:
     """Return the documents by folder, or by file where all lie in one folder; sources without any are left out."""
-    from tamis.dedup.alarms import source_of
+    from tamis.dedup.alarms import sources_of
 
     totals: dict[str, int] = {}
-    for path, n in zip(paths, by_file, strict=True):
-        source: Any = source_of(path, paths)
+    for source, n in zip(sources_of(paths), by_file, strict=True):
         totals[source] = totals.get(source, 0) + n
     return [(path, n) for path, n in totals.items() if n]
