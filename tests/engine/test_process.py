@@ -121,6 +121,33 @@ def test_attempts_write_to_files_of_their_own(tmp_path: Path) -> None:
     assert first != second
 
 
+class Panic(BaseException):
+    """Stands for what libraries in Rust raise; no subclass of Exception."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise AttributeError("args")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Panic, "Panic: as asked"),
+        (Mute, "RuntimeError: Mute, whose text cannot be made (AttributeError in its __str__)"),
+    ],
+)
+def test_whatever_a_stage_raises_is_reported(tmp_path: Path, error: type[BaseException], said: str) -> None:
+    report, _ = run(runner(tmp_path, Fail(error)), unit(tmp_path, DATA))
+    assert (report.kind, report.stage, report.error) == ("error", "fail", said)
+    assert "raise self.error" in report.trace
+
+
+def test_a_panic_in_setup_is_reported(tmp_path: Path) -> None:
+    report, _ = run(runner(tmp_path, FailSetup(Panic)), unit(tmp_path, DATA))
+    assert (report.kind, report.in_setup, report.error) == ("setup", True, "Panic: no model")
+
+
 def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail()), unit(tmp_path, DATA))
     assert (type(report), report.kind, report.stage, report.error) == (

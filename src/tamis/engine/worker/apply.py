@@ -43,10 +43,21 @@ class StageFailure(Exception):
     """A stage raised; carries which."""
 
     def __init__(self, stage: str, cause: BaseException) -> None:
+        cause = _printable(cause)
         super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {cause}")
         self.stage, self.cause = stage, cause
         self.tasks: Sequence[Task[Any]] = ()  # what the stage got, if these were the first tasks of the unit
         self.n_failed_alone = 0  # documents that it was tried on, one by one
+
+
+def _printable(cause: BaseException) -> BaseException:
+    """Return an exception, or another raised at the same place if it cannot be turned into text."""
+    try:
+        str(cause)
+    except Exception as exc:
+        text = f"{type(cause).__name__}, whose text cannot be made ({type(exc).__name__} in its __str__)"
+        return RuntimeError(text).with_traceback(cause.__traceback__)
+    return cause
 
 
 class SetupFailure(StageFailure):
@@ -234,7 +245,9 @@ def _run_chunk(
     stage._open_notes(_counter(book, label, len(before[0]), notes.score_collector))
     try:
         results = stage.process_batch(tasks)
-    except (Exception, SystemExit) as exc:  # sys.exit() in a stage is a mistake of the stage
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # sys.exit() in a stage, a panic in a library: a mistake of the stage
         raise StageFailure(label, exc) from exc
     finally:
         reported = stage._take_notes()

@@ -230,7 +230,9 @@ class UnitRunner:
             doing.note(doing.setting_up(label))
             try:
                 stage.setup(WorkerMetadata(str(os.getpid())))
-            except Exception as exc:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:
                 raise SetupFailure(doing.setting_up(label), exc) from exc
         if part.resources.requires_gpu:
             # What a model's libraries are made of is half a million objects, which would be looked through after every
