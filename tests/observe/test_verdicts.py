@@ -1,11 +1,14 @@
 """Why a document went, and what another threshold would do: from what the run stored."""
 
 import contextlib
+import errno
 import gzip
 import io
 import json
+import os
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -346,3 +349,11 @@ def test_a_pasted_hint_runs_nothing_but_the_command(tmp_path, name):
         check=True,
     )
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_report_that_cannot_be_written_says_what_to_do(output: Path) -> None:
+    refused = OSError(errno.EROFS, os.strerror(errno.EROFS), "report.json.tmp")
+    with mock.patch("tamis.files.write_text", side_effect=refused):
+        told = CliRunner().invoke(app, ["report", str(output)])
+    assert told.exit_code == 2
+    assert "Read-only file system; copy it to where you may write, and name the copy" in told.output

@@ -100,7 +100,13 @@ def report(output: Output, as_json: options.AsJson = False) -> None:
             f"{output}: this run only looked for duplicates; the table of them is in {table}, and there is no report "
             "of documents that went"
         )
-    path = Path(_satellites.load("report.write")(str(run_folder(output))))
+    folder = str(run_folder(output))
+    try:
+        path = Path(_satellites.load("report.write")(folder))
+    except OSError as exc:
+        raise UsageError(
+            f"cannot write to {folder}: {exc.strerror or exc}; copy it to where you may write, and name the copy"
+        ) from exc
     if as_json:
         print_json({"report": str(path), "bytes": path.stat().st_size})
     else:
