@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ class Holding(ProcessingStage[Any, Any]):
     name: str = "holding"
 
     def setup(self, worker_metadata: Any = None) -> None:
-        self._model = b"x" * 64_000_000  # above what an allocator may keep for itself
+        self._model = mmap.mmap(-1, 64_000_000, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # no memory that was used before
+        for _ in range(64):
+            self._model.write(b"x" * 1_000_000)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         return task
