@@ -3,7 +3,7 @@
 Takes HTML that is on the machine (documentation packages; `--html` names others), writes it to one WARC file with
 warcio, and runs Tamis under 512 MB beside a bare loop of fastwarc and an extractor that writes the same JSONL: CPU
 seconds of the whole process tree, in turns, the least of each, less those of a run over one page (starting), and how
-busy the cores were meanwhile (on a quiet machine). Then peaks over sizes, random kills, hostile files, URL rules beside
+busy the cores were in whole runs by themselves (on a quiet machine). Then peaks over sizes, random kills, hostile files, URL rules beside
 datatrove's, and the `fineweb` preset in one command beside its steps apart. `--write`: benchmarks-web.md, of which only
 the parts that ran are written anew. `--only` runs one part, on two quiet cores in about: speed 10 minutes (`--extractor
 resiliparse`: 3), memory 6 (files of 20 MB to 1 GB), kills 4, hostile 2, urls 4, preset 5.
@@ -124,6 +124,18 @@ def run_tamis(
     return measure([*command, "--quarantine-limit", "100%"])
 
 
+def run_alone(folder: Path, source: Path, name: str, extractor: str) -> tuple[float, float]:
+    """Return CPU and wall seconds of a run without the sampler of `measure`, which takes time of the cores itself."""
+    output = folder / name
+    for path in (output, run_dir_of(str(output))):
+        shutil.rmtree(path, ignore_errors=True)
+    command = [TAMIS, "run", str(recipe(folder, source, output, extractor)), "--memory", BUDGET, "--json"]
+    before, began = os.times(), time.monotonic()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after, wall_s = os.times(), time.monotonic() - began
+    return after.children_user + after.children_system - before.children_user - before.children_system, wall_s
+
+
 def documents(folder: Path) -> dict[str, str]:
     found = {}
     for path in folder.glob("*.jsonl"):
@@ -149,22 +161,18 @@ def speed(folder: Path, roots: list[str], megabytes: int, extractors: list[str] 
     for extractor in extractors or SHARES:
         share = SHARES[extractor]
         n_bytes = write_warc(source, roots, int(megabytes * 1e6 * share))
-        starts = [run_tamis(folder, one, "one", extractor) for _ in range(2)]
-        start, start_wall = (min(about[key] for about in starts) for key in ("cpu_s", "wall_s"))
-        theirs, ours, walls = [], [], []
+        start = min(run_tamis(folder, one, "one", extractor)["cpu_s"] for _ in range(2))
+        theirs, ours = [], []
         for _ in range(3):
             loop = [sys.executable, str(folder / "loop.py"), str(source), extractor, str(folder / "loop.jsonl")]
             theirs.append(measure(loop)["cpu_s"])
-            about = run_tamis(folder, source, "speed", extractor)
-            ours.append(about["cpu_s"] - start)
-            walls.append(about["wall_s"] - start_wall)
+            ours.append(run_tamis(folder, source, "speed", extractor)["cpu_s"] - start)
         ratio = min(theirs) / max(min(ours), 0.01)
         what = f"{extractor}: {n_bytes / 1e6:,.0f} MB of HTML in one file, beside a bare loop"
         figure = f"{ratio:.0%} of its speed ({min(ours):.1f} CPU s, the loop {min(theirs):.1f}, starting {start:.1f})"
         note("speed", what, figure, ratio >= 0.9)
-        note_busy(
-            "speed", extractor, *max(zip(ours, walls, strict=True), key=lambda each: each[0] / max(each[1], 0.01))
-        )
+        alone = [run_alone(folder, source, "speed", extractor) for _ in range(3)]
+        note_busy("speed", extractor, *max(alone, key=lambda taken: taken[0] / taken[1]))
 
 
 def memory(folder: Path, roots: list[str], megabytes: int) -> None:
