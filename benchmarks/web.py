@@ -3,10 +3,11 @@
 Takes HTML that is on the machine (documentation packages; `--html` names others), writes it to one WARC file with
 warcio, and runs Tamis under 512 MB beside a bare loop of fastwarc and an extractor that writes the same JSONL: CPU
 seconds of the whole process tree, in turns, the least of each, less those of a run over one page (starting), and how
-busy the cores were in whole runs by themselves (on a quiet machine). Then peaks over sizes, random kills, hostile files, URL rules beside
-datatrove's, and the `fineweb` preset in one command beside its steps apart. `--write`: benchmarks-web.md, of which only
-the parts that ran are written anew. `--only` runs one part, on two quiet cores in about: speed 10 minutes (`--extractor
-resiliparse`: 3), memory 6 (files of 20 MB to 1 GB), kills 4, hostile 2, urls 4, preset 5.
+busy the cores were in whole runs by themselves (on a quiet machine). Then peaks over sizes, random kills, hostile
+files, URL rules beside datatrove's, and the `fineweb` preset in one command beside its steps apart. `--write`:
+benchmarks-web.md, of which only the parts that ran are written anew. `--only` runs one part, on two quiet cores in
+about: speed 10 minutes (`--extractor resiliparse`: 3), memory 6 (files of 20 MB to 1 GB), kills 4, hostile 2, urls 4,
+preset 5.
 """
 
 from __future__ import annotations
