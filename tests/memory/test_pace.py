@@ -87,11 +87,11 @@ def test_processes_that_nothing_bounds_are_looked_at_all_the_time() -> None:
 
 def test_what_is_about_to_begin_ends_a_long_pause_only() -> None:
     found = rested(8000 * MB, 300 * MB)
-    assert found.stir()
+    assert found.expect_change()
     assert found.pause_s == SAMPLE_S
-    assert not found.stir()
+    assert not found.expect_change()
     found.is_hurried = True
-    assert not found.stir()
+    assert not found.expect_change()
 
 
 @pytest.mark.parametrize(

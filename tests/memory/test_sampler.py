@@ -164,7 +164,7 @@ def test_what_is_about_to_begin_ends_a_pause(monkeypatch: pytest.MonkeyPatch) ->
     try:
         while looked.acquire(timeout=2.0):  # until it rests
             pass
-        watch.stir()
+        watch.expect_change()
         assert looked.acquire(timeout=60.0)
     finally:
         watch.stop()

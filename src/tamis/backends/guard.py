@@ -116,7 +116,7 @@ class WorkerGuard:
         """Set the most that a worker may allocate from now on, and the use at which it certainly exceeds that."""
         with self._lock:
             ward = self._wards.get(worker)
-            self._watch.stir()
+            self._watch.expect_change()
             if ward is not None:
                 ward.ceiling_bytes, ward.is_starved = ceiling_bytes, False
                 ward.family.grant(cap_bytes)
@@ -336,7 +336,7 @@ class WorkerGuard:
         with self._lock:
             is_hurried = self._gate is None
             if time.monotonic() > self._count_after_s and self._shared_memory_moved():
-                self._watch.stir()  # files that nobody has mapped do not show in what processes use
+                self._watch.expect_change()  # the memory of processes does not show files that none has mapped
                 self._count_files()
             if self._leftovers and time.monotonic() - self._removed_s > _REMOVE_S:
                 self._remove_leftovers()

@@ -78,7 +78,7 @@ class StageTime(NamedTuple):
 
 @dataclass
 class PassWork:
-    """Where the time of the workers of one pass went, and what happened to them.
+    """The time that the workers of one pass spent on each kind of work, and what happened to them.
 
     `seconds`: from the first to the last look at them; `unit_s`: in which they had a partition, all workers added up,
     of which `reading_s` until it was read; `cpu_s`: of all processes. `n_looks`: of the monitor, `n_pressed` of them

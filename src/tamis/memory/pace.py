@@ -1,4 +1,4 @@
-"""How often the memory of a run is looked at: often while it moves or little is left, seldom while nothing changes.
+"""The pauses between looks at the memory of a run: short while it moves or little is left, long while nothing changes.
 
 A look costs a third of a millisecond. While the memory in use stands still, each pause is longer than the one before,
 but never so long that the processes of a machine could take all that the budget leaves meanwhile. What may set them in
@@ -68,7 +68,7 @@ class Pace:
         else:
             self._still_s = min(STILL_S, self._still_s * _LONGER)
 
-    def stir(self) -> bool:
+    def expect_change(self) -> bool:
         """Expect movement: look often again. True if the pause under way is longer than it should be now."""
         was_longer = self.pause_s > SAMPLE_S
         self._still_s = SAMPLE_S

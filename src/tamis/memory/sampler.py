@@ -124,9 +124,9 @@ class Sampler:
         """Say what the processes must stay below: as long as they are far from it and stand still, looks are rare."""
         self._pace.budget_bytes = budget_bytes
 
-    def stir(self) -> None:
+    def expect_change(self) -> None:
         """Look soon: a process is about to begin something."""
-        if self._pace.stir():
+        if self._pace.expect_change():
             self._roused.set()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
