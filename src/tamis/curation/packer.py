@@ -2,14 +2,13 @@
 
 Reads the files of the last pass (plain JSONL, or a format of rows) one by one, as tables: the documents, or the lines
 of a JSONL file as bytes. A document's split and its position in the new order follow from hashes of its text alone, so
-they do not depend on how the pass was cut. To shuffle, rows go to buckets by the first bits of their key, as many
-buckets as needed for one to fit; then each is sorted and written. Everything is written into FOLDER/packed;
-FOLDER/packed.json, written last, lists the files. A call that is killed starts over.
+they do not depend on how the pass was cut. To shuffle, rows are sorted by keys on disk
+(key_order.py). Everything is written into FOLDER/packed; FOLDER/packed.json, written last, lists the files. A call that
+is killed starts over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis import files
+from tamis.curation.key_order import KEY, in_key_order
 from tamis.curation.state import PackedFile, PackedFiles, PackTask, packed_file
 from tamis.curation.writing import cuts_of
 from tamis.dedup.task_process import perform_task, report_share
@@ -35,9 +35,7 @@ from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.stages.text.tokens.stages import SPLIT_SEED
 from tamis.tasks import DocumentBatch
 
-_LINE, _KEY = "line", "__tamis_key"
-_BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
-_MAX_BUCKETS = 512
+_LINE, _SPLIT = "line", "__tamis_split"
 _ORDER_SEED = 0x6F72646572
 Array = np.ndarray[Any, Any]
 
@@ -54,7 +52,8 @@ def pack(folder: str, task: PackTask) -> None:
     total = max(1, sum(os.path.getsize(p) for p in task.parts))
     tables = _tables(task, progress, total)
     if task.shuffle is not None:
-        tables = _shuffled(tables, os.path.join(folder, "buckets"), total, task.room_bytes)
+        ordered = in_key_order((table for table, _ in tables), os.path.join(folder, "buckets"), total, task.room_bytes)
+        tables = ((table.drop_columns([KEY, _SPLIT]), table[_SPLIT].to_numpy()) for table in ordered)
     cuts = np.array(cuts_of(task.split), np.uint64)
     for table, split in tables:
         which = np.searchsorted(cuts, split, side="right")
@@ -78,7 +77,7 @@ def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Tabl
         split, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, SPLIT_SEED)
         if task.shuffle is not None:
             keys, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _ORDER_SEED ^ task.shuffle)
-            table = table.append_column(_KEY, pa.array(keys)).append_column("__tamis_split", pa.array(split))
+            table = table.append_column(KEY, pa.array(keys)).append_column(_SPLIT, pa.array(split))
         done += os.path.getsize(path)
         progress(done / total)
         if len(table):
@@ -111,36 +110,6 @@ def _output_schema(parts: Sequence[str]) -> pa.Schema | None:
         return None
     schema = registry.table_format(parts[0]).read_schema(parts[0])
     return pa.schema(list(schema), kept_metadata(schema))
-
-
-# -- another order ----------------------------------------------------------------------------------------------------
-def _shuffled(
-    tables: Iterator[tuple[pa.Table, Array]], folder: str, total: int, room_bytes: int
-) -> Iterator[tuple[pa.Table, Array]]:
-    n = max(1, min(_MAX_BUCKETS, -(-total * _BYTES_IN_MEMORY // max(1, room_bytes))))
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    paths = [os.path.join(folder, f"{k:05d}.arrow") for k in range(n)]
-    with contextlib.ExitStack() as stack:
-        streams: dict[int, Any] = {}
-        for table, _ in tables:
-            keys = table[_KEY].to_numpy()
-            # n equal ranges of keys.
-            bucket = ((keys >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
-            for k in np.unique(bucket).tolist():
-                if k not in streams:
-                    sink = stack.enter_context(files.create(paths[k], 0o600))
-                    streams[k] = stack.enter_context(pa.ipc.new_stream(sink, table.schema))
-                streams[k].write_table(table.take(pa.array(np.flatnonzero(bucket == k))))
-    for path in paths:
-        if os.path.exists(path):
-            with pa.OSFile(path, "rb") as source:
-                table = pa.ipc.open_stream(source).read_all()
-            # Equal texts come in the order of the input.
-            table = table.take(pa.array(np.argsort(table[_KEY].to_numpy(), kind="stable")))
-            os.unlink(path)
-            yield table.drop_columns([_KEY, "__tamis_split"]), table["__tamis_split"].to_numpy()
-    os.rmdir(folder)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -2,14 +2,13 @@
 
 Reads the files of the last pass (Arrow: token ids of documents, and a hash of each text) one batch after the other. The
 split of a document and its place in a new order follow from that hash, and sequences are packed in that order: the
-result depends neither on how the pass was cut nor on the budget. To shuffle, documents go to buckets by the first bits
-of their keys, as many as are needed for one to fit; each is sorted in memory. Everything is written into FOLDER/packed;
+result depends neither on how the pass was cut nor on the budget. To shuffle, documents are sorted by keys on disk
+(key_order.py). Everything is written into FOLDER/packed;
 FOLDER/packed.json, written last, lists the files. A call that is killed starts over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis import files
+from tamis.curation.key_order import KEY, in_key_order
 from tamis.curation.sequences import BestFit, Concatenate, Packing, Whole
 from tamis.curation.state import PackedFile, PackedFiles, TokenPackTask, packed_file
 from tamis.curation.writing import cuts_of
@@ -30,9 +30,6 @@ from tamis.stages.text.tokens.options import BEST_FIT
 from tamis.stages.text.tokens.stages import IDENTITY, IDS
 
 Array = np.ndarray[Any, Any]
-_KEY = "key"
-_BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
-_MAX_BUCKETS = 512
 _FILE_BYTES = 10**9
 _P1, _P2, _P3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -47,7 +44,7 @@ def pack(folder: str, task: TokenPackTask) -> None:
     total = max(1, sum(os.path.getsize(p) for p in task.parts))
     tables = _tables(task, progress, total)
     if task.shuffle is not None:
-        tables = _shuffled(tables, os.path.join(folder, "buckets"), total, task.room_bytes)
+        tables = in_key_order(tables, os.path.join(folder, "buckets"), total, task.room_bytes)
     cuts = np.array(cuts_of(task.split), np.uint64)
     outputs: dict[str, _Output] = {}
     for table in tables:
@@ -75,7 +72,7 @@ def _tables(task: TokenPackTask, progress: Any, total: int) -> Iterator[pa.Table
             for k in range(reader.num_record_batches):
                 table = pa.table(reader.get_batch(k))
                 if task.shuffle is not None:
-                    table = table.append_column(_KEY, pa.array(_mixed(table[IDENTITY].to_numpy(), task.shuffle)))
+                    table = table.append_column(KEY, pa.array(_mixed(table[IDENTITY].to_numpy(), task.shuffle)))
                 if len(table):
                     yield table
         done += os.path.getsize(path)
@@ -89,33 +86,6 @@ def _mixed(identity: Array, seed: int) -> Array:
         x = (x ^ (x >> np.uint64(30))) * _P2
         x = (x ^ (x >> np.uint64(27))) * _P3
         return x ^ (x >> np.uint64(31))
-
-
-def _shuffled(tables: Iterator[pa.Table], folder: str, total: int, room_bytes: int) -> Iterator[pa.Table]:
-    n = max(1, min(_MAX_BUCKETS, -(-total * _BYTES_IN_MEMORY // max(1, room_bytes))))
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    paths = [os.path.join(folder, f"{k:05d}.arrow") for k in range(n)]
-    with contextlib.ExitStack() as stack:
-        streams: dict[int, Any] = {}
-        for table in tables:
-            keys = table[_KEY].to_numpy()
-            # n equal ranges of keys.
-            bucket = ((keys >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
-            for k in np.unique(bucket).tolist():
-                if k not in streams:
-                    sink = stack.enter_context(files.create(paths[k], 0o600))
-                    streams[k] = stack.enter_context(pa.ipc.new_stream(sink, table.schema))
-                streams[k].write_table(table.take(pa.array(np.flatnonzero(bucket == k))))
-    for path in paths:
-        if os.path.exists(path):
-            with pa.OSFile(path, "rb") as source:
-                table = pa.ipc.open_stream(source).read_all()
-            # Equal texts come in the order of the input.
-            table = table.take(pa.array(np.argsort(table[_KEY].to_numpy(), kind="stable")))
-            os.unlink(path)
-            yield table
-    os.rmdir(folder)
 
 
 class _Output:
