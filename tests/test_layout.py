@@ -153,6 +153,7 @@ SUPERVISOR_PACKAGES = (
     *(f"tamis.dedup.{name}" for name in ("solver_launcher", "state", "task_process", "workflow")),
 )
 IN_WORKERS_ONLY = (
+    "tamis.curation.key_order",
     "tamis.curation.packer",
     "tamis.curation.scores",
     "tamis.curation.sequences",
